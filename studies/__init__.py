@@ -1,0 +1,1 @@
+"""Points become trials, trials evidence: tasks, training, the study engine and its reports."""
