@@ -1,0 +1,56 @@
+# archsearch: every door sets up .venv first, from nothing but python3 (3.11 or newer) and make.
+PYTHON ?= python3
+WORKERS ?= 2
+BIN := .venv/bin
+READY := .venv/ready
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help study study-short test check format lint types order gpu-test golden bench sizes
+
+help:  ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+study: $(READY)  ## set up, then run the quickstart study: ranking, report, exported module
+	$(BIN)/archsearch study run studies/configs/quickstart.yaml
+
+study-short: $(READY)  ## the quickstart study with a few trials and a tenth of the tokens
+	$(BIN)/archsearch study run studies/configs/quickstart.yaml $(SHORT)
+
+test: $(READY)  ## set up, then run the tests that need no GPU
+	$(PYTEST) -n $(WORKERS) -m "not gpu"
+
+check: format lint types order test  ## format, lint, types, import order, tests: everything before a commit
+
+format: $(READY)
+	$(BIN)/ruff format --check .
+
+lint: $(READY)
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+order: $(READY)
+	$(BIN)/lint-imports
+
+gpu-test: $(READY)  ## the tests marked gpu, on this machine's CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+golden: $(READY)  ## rewrite the golden files, then show what changed
+	$(PYTEST) -m "not gpu" --update-golden -k golden
+	git diff --stat -- tests/golden
+
+bench: test gpu-test  ## the tests first, then timings beside the peers that are installed
+	$(BIN)/archsearch bench gated_delta_net q_delta eda
+
+sizes:  ## lines a folder, the ten largest files
+	@for folder in archsearch/*.py archsearch/dsl archsearch/lowering archsearch/report kernels mixers spaces studies tests; do \
+	  printf '%7d  %s\n' "$$(find $$folder -name '*.py' -exec cat {} + | wc -l)" "$$folder"; done
+	@echo; find . -name '*.py' -not -path './.venv/*' -exec wc -l {} + | grep -v total | sort -rn | head -10
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "archsearch needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@

@@ -1,0 +1,210 @@
+"""The front door: it knows the commands' names and loads a floor's `commands.py` only when one of them is called.
+
+Exit codes: 0 done; 1 a fault of archsearch; 2 bad input, one clear line on stderr; 3 another driver holds the study;
+130 interrupted.
+"""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from archsearch import __version__
+from archsearch.errors import ArchsearchError
+
+app = typer.Typer(
+    name="archsearch",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    suggest_commands=False,
+    help="From an update rule, written as its equation, to a trained, measured and exported sequence mixer.",
+    epilog="Start with: archsearch rules",
+)
+study = typer.Typer(
+    suggest_commands=False, help="A search: run it, go on with it, read it.", epilog="Start with: archsearch study run"
+)
+app.add_typer(study, name="study")
+
+RuleName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RULE",
+        help="A name of the zoo, path/to/file.py (its RULE), or path/to/file.py:NAME.",
+        show_default=False,
+    ),
+]
+RuleNames = Annotated[
+    list[str], typer.Argument(metavar="RULE...", help="Rules to time side by side.", show_default=False)
+]
+Config = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file.", show_default=False)]
+Source = Annotated[
+    str,
+    typer.Argument(metavar="CONFIG-OR-DIRECTORY", help="A YAML file, or the study's directory.", show_default=False),
+]
+Directory = Annotated[str, typer.Argument(metavar="DIRECTORY", help="The study's directory.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Replace values of the file.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"archsearch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _door(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before any command."""
+
+
+@app.command(epilog="Example: archsearch rules")
+def rules(*, json: Json = False) -> None:
+    """The zoo: name, equation, decay, substeps, source."""
+    from archsearch.mixers.commands import list_rules
+
+    list_rules(json=json)
+
+
+@app.command(epilog="Example: archsearch show q_delta")
+def show(rule: RuleName, *, json: Json = False) -> None:
+    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token."""
+    from archsearch.kernels import commands
+    from archsearch.mixers.lookup import find_rule
+
+    commands.show(find_rule(rule), json=json)
+
+
+@app.command(epilog="Example: archsearch check q_delta --backend torch")
+def check(
+    rule: RuleName,
+    *,
+    backend: Annotated[str, typer.Option(help="reference, torch, triton, or auto: what this machine has.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Validity ladder on this machine: the backends agree, gradients, causality, ..."""
+    from archsearch.kernels import commands
+    from archsearch.mixers.lookup import find_rule
+
+    commands.check(find_rule(rule), backend=backend, json=json)
+
+
+@app.command(epilog="Example: archsearch bench gated_delta_net q_delta eda")
+def bench(rules: RuleNames, *, json: Json = False) -> None:
+    """Time forward, forward + backward and step, side by side with the peers that are installed."""
+    from archsearch.kernels import commands
+    from archsearch.mixers.lookup import find_rule
+
+    commands.bench([find_rule(rule) for rule in rules], json=json)
+
+
+@app.command(epilog="Example: archsearch train studies/configs/trial.yaml training.learning_rate=1e-3")
+def train(config: Config, overrides: Overrides = None) -> None:
+    """Train one model: one trial, in this process."""
+    from archsearch.studies import commands
+
+    commands.train(config, overrides or [])
+
+
+@study.command(epilog="Example: archsearch study run studies/configs/quickstart.yaml trials=20")
+def run(source: Source, overrides: Overrides = None) -> None:
+    """Create the study, or go on with it, until its trials are done; then rank, report and export."""
+    from archsearch.studies import commands
+
+    commands.run(source, overrides or [])
+
+
+@study.command(epilog="Example: archsearch study resume runs/quickstart trials=40")
+def resume(directory: Directory, overrides: Overrides = None) -> None:
+    """Go on with a study that was interrupted, or give it more trials."""
+    from archsearch.studies import commands
+
+    commands.resume(directory, overrides or [])
+
+
+@study.command(epilog="Example: archsearch study status runs/quickstart")
+def status(directory: Directory, *, json: Json = False) -> None:
+    """Trials by outcome, rungs, time left. Reads files only, so it may run beside the driver."""
+    from archsearch.studies import commands
+
+    commands.status(directory, json=json)
+
+
+@study.command(epilog="Example: archsearch study best runs/quickstart --json")
+def best(directory: Directory, *, json: Json = False) -> None:
+    """The ranking, with the baselines in it, and the best rule as an equation."""
+    from archsearch.studies import commands
+
+    commands.best(directory, json=json)
+
+
+@study.command(epilog="Example: archsearch study report runs/quickstart")
+def report(directory: Directory) -> None:
+    """Write the report: one HTML file that needs no network."""
+    from archsearch.studies import commands
+
+    commands.report(directory)
+
+
+@app.command(epilog="Example: archsearch export runs/quickstart winner")
+def export(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="STUDY-OR-TRIAL", help="A study (its winner) or one of its trials.", show_default=False),
+    ],
+    target: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Where the module goes.", show_default=False)],
+    *,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the directory if it exists.")] = False,
+    name: Annotated[str | None, typer.Option(help="The module's name; the rule's when left out.")] = None,
+) -> None:
+    """Write the stand-alone module: one .py, its weights, its configuration, its card and its own test."""
+    from archsearch.studies import commands
+
+    commands.export(source, target, overwrite=overwrite, name=name)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command line, by default the process's own, and leave with its exit code."""
+    sys.exit(_exit_code(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _exit_code(arguments: list[str]) -> int:
+    if arguments in ([], ["study"]):
+        arguments = [*arguments, "--help"]
+    try:
+        code = app(arguments, prog_name="archsearch", standalone_mode=False)
+    except ArchsearchError as error:
+        return _say(f"{type(error).__name__}: {error}", error.exit_code)
+    except typer.TyperException as usage:
+        return _say(_usage(usage, arguments), 2)
+    except Exception:
+        traceback.print_exc()
+        return _say("This is a fault of archsearch, not of the input: please report it with the lines above.", 1)
+    return _say("Interrupted.", 130) if code == 130 else int(code or 0)
+
+
+def _say(line: str, code: int) -> int:
+    """Tell stderr one thing and hand the exit code on."""
+    sys.stdout.flush()
+    print(line, file=sys.stderr)
+    return code
+
+
+def _usage(fault: typer.TyperException, arguments: list[str]) -> str:
+    """A wrong command line in one line: what is wrong, the nearest name, where to look."""
+    context = getattr(fault, "ctx", None)
+    command = context.command_path if context else "archsearch"
+    nearest = ""
+    if known := getattr(context and context.command, "commands", {}):
+        tried = next((word for word in arguments if word not in ("study",) and not word.startswith("-")), "")
+        nearest = "".join(f" Did you mean {name}?" for name in get_close_matches(tried, known, n=1))
+    return f"{fault.format_message().rstrip('.')}.{nearest} Try: {command} --help"

@@ -1,0 +1,67 @@
+"""Values that a user wrote in a Python file: `path/to/file.py`, or `path/to/file.py:NAME`.
+
+The file is run as it stands at the call; nothing is cached, and nothing is written beside it.
+"""
+
+import sys
+from hashlib import sha256
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import TypeVar
+
+from archsearch.errors import ArchsearchError
+
+T = TypeVar("T")
+
+
+def names_a_file(reference: str) -> bool:
+    """Whether `reference` is a Python file, with or without `:NAME`, rather than a bare name."""
+    return reference.endswith(".py") or ".py:" in reference
+
+
+def load_value(reference: str, kind: type[T], *, default: str, error: type[ArchsearchError]) -> T:
+    """The value of type `kind` that `reference` names; without `:NAME` the one called `default`.
+
+    Raises `error` in one line for a file that is missing, fails, or defines no such value. An ArchsearchError of the
+    file's own (a rule that means nothing) passes unchanged: it already says where.
+    """
+    path, name = _parts(reference, default)
+    values = vars(_run(path, error))
+    if name not in values:
+        others = ", ".join(f"{path}:{other}" for other, value in values.items() if isinstance(value, kind))
+        advice = f"it has {others}" if others else f"write {name} = {kind.__name__}(...)"
+        raise error(f"{path} defines no {name}; {advice}")
+    value = values[name]
+    if not isinstance(value, kind):
+        raise error(f"{path}:{name} must be a {kind.__name__}; got {type(value).__name__}")
+    return value
+
+
+def _parts(reference: str, default: str) -> tuple[Path, str]:
+    if reference.endswith(".py"):
+        return Path(reference), default
+    path, _, name = reference.rpartition(":")
+    return Path(path), name
+
+
+def _run(path: Path, error: type[ArchsearchError]) -> ModuleType:
+    """The file as a module of its own, under a name that no other file has."""
+    try:
+        code = compile(path.read_bytes(), str(path), "exec")
+    except OSError as fault:
+        raise error(f"cannot read {path}: {fault.strerror}") from fault
+    except (SyntaxError, ValueError) as fault:
+        line = f" line {fault.lineno}" if isinstance(fault, SyntaxError) else ""
+        raise error(f"{path}{line} is no Python: {getattr(fault, 'msg', fault)}") from fault
+    module = ModuleType(f"archsearch_userfile_{sha256(str(path.resolve()).encode()).hexdigest()[:12]}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and inspect look a class's module up there
+    try:
+        exec(code, vars(module))
+    except ArchsearchError:
+        raise
+    except (Exception, SystemExit) as fault:
+        lines = [frame.lineno for frame in extract_tb(fault.__traceback__) if frame.filename == str(path)]
+        raise error(f"{path} line {lines[-1]} raised {type(fault).__name__}: {fault}") from fault
+    return module
