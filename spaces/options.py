@@ -13,8 +13,8 @@ from archsearch.errors import ConfigError
 class Schedule(Enum):
     """The course of the learning rate after the warm-up.
 
-    WSD: constant, then linear to the floor over the last `Training.decay` of the budget, so a rung before it is a usable
-    short budget. COSINE: half a cosine down to the floor at the end of the budget.
+    WSD: constant, then linear to the floor over the last `Training.decay` of the budget, so that a rung before it is a
+    usable short budget. COSINE: half a cosine down to the floor at the end of the budget.
     """
 
     WSD = "wsd"
@@ -33,10 +33,10 @@ class Precision(Enum):
 class Training:
     """Optimiser and schedule of one model.
 
-    learning_rate: AdamW's peak step size, > 0. weight_decay: >= 0; norms, biases, embeddings and gate constants have none.
-    beta1, beta2: in [0, 1). epsilon: > 0. batch_tokens: tokens of one step, >= 1; a task takes batch_tokens // length
-    sequences, at least one. warmup, decay: shares of the budget, in [0, 1] and together <= 1. floor: the last learning
-    rate as a share of the peak, in [0, 1]. clip: largest gradient norm; 0 is none.
+    learning_rate: AdamW's peak step size, > 0. weight_decay: >= 0; norms, biases, embeddings and gate constants are
+    spared. beta1, beta2: in [0, 1). epsilon: > 0. batch_tokens: tokens of one step, >= 1; a task takes
+    batch_tokens // length sequences, at least one. warmup, decay: shares of the budget, in [0, 1] and together <= 1.
+    floor: the last learning rate as a share of the peak, in [0, 1]. clip: largest gradient norm; 0 is none.
     """
 
     learning_rate: float = 2e-3

@@ -1,0 +1,68 @@
+"""One YAML file and `key=value` overrides become a typed, frozen dataclass.
+
+    config = read_config(StudyConfig, Path("studies/configs/recall.yaml"), ["trials=20", "training.clip=0.5"])
+
+`typed_data.to_plain` writes such a dataclass as plain data again, `typed_data.from_plain` reads it back.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from archsearch.errors import ConfigError
+from archsearch.studies.training.typed_data import from_plain
+
+T = TypeVar("T")
+
+
+def read_config(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
+    """Read a file as a dataclass of `kind`; each override is a dotted `key=value`, its value in YAML.
+
+    Raises ConfigError, in one line, for a file that is missing or no YAML, unknown keys (naming the nearest known one),
+    wrong types and values out of range.
+    """
+    where = str(path) if not overrides else f"{path} with {' '.join(overrides)}"
+    try:
+        merged = OmegaConf.merge(_load(path), _parse(overrides))
+        data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{where} cannot be read: {_first_line(error)}") from error
+    return from_plain(kind, data, where)
+
+
+def _load(path: Path) -> DictConfig:
+    try:
+        loaded = OmegaConf.load(path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise ConfigError(f"no configuration file {path}; give the path of a YAML file") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no YAML: {_problem(error)}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {_first_line(error)}") from error
+    if not isinstance(loaded, DictConfig):
+        raise ConfigError(f"{path} must hold keys and values; got a list")
+    return loaded
+
+
+def _parse(overrides: Sequence[str]) -> DictConfig:
+    for text in overrides:
+        if "=" not in text or text.startswith("="):
+            raise ConfigError(f"an override must be key=value; got {text!r}")
+    try:
+        return OmegaConf.from_dotlist(list(overrides))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"an override's value must be YAML: {' '.join(overrides)}: {_problem(error)}") from error
+
+
+def _problem(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    place = f" at line {mark.line + 1}" if mark is not None else ""
+    return f"{getattr(error, 'problem', None) or _first_line(error)}{place}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
