@@ -1,0 +1,146 @@
+"""Expressions: sums and products of operands and numbers, and their expanded form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from archsearch.dsl.printing import Show, by_name
+from archsearch.errors import RuleError
+from archsearch.holes import is_hole
+
+if TYPE_CHECKING:
+    from archsearch.dsl.operands import Operand
+
+
+class Algebra:
+    """What operands and expressions share: + and - between them, * with numbers and gates."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Sum:
+        return Sum((self, _part(other)))
+
+    def __radd__(self, other: Any) -> Sum:
+        return Sum((_part(other), self))
+
+    def __sub__(self, other: Any) -> Sum:
+        return Sum((self, Product((-1.0, _part(other)))))
+
+    def __rsub__(self, other: Any) -> Sum:
+        return Sum((_part(other), Product((-1.0, self))))
+
+    def __mul__(self, other: Any) -> Product:
+        return Product((self, _part(other)))
+
+    def __rmul__(self, other: Any) -> Product:
+        return Product((_part(other), self))
+
+    def __neg__(self) -> Product:
+        return Product((-1.0, self))
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(Algebra):
+    """The sum of its terms."""
+
+    terms: tuple[Any, ...]
+
+    def render(self, show: Show) -> str:
+        """Itself as code."""
+        text = show(self.terms[0])
+        for term in self.terms[1:]:
+            negative = isinstance(term, Product) and term.factors[0] == -1.0
+            text += f" - {_product(term.factors[1:], show)}" if negative else f" + {show(term)}"
+        return text
+
+    def __str__(self) -> str:
+        return by_name(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Algebra):
+    """The product of its factors."""
+
+    factors: tuple[Any, ...]
+
+    def render(self, show: Show) -> str:
+        """Itself as code."""
+        return "-" + _product(self.factors[1:], show) if self.factors[0] == -1.0 else _product(self.factors, show)
+
+    def __str__(self) -> str:
+        return by_name(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """coefficient x the product of `gates` x `vector`; without a vector it is a scalar. Gates are sorted by name; one may stand twice."""
+
+    coefficient: float
+    gates: tuple[Operand, ...]
+    vector: Operand | None
+
+
+Expression = tuple[Term, ...]
+"""The sum of its terms; `()` is zero."""
+
+
+def expand(value: Any) -> Expression:
+    """`value` (an operand, number, Sum or Product without holes) as a sum of terms; like terms are merged and zeros dropped.
+
+    Errors: RuleError when two vectors are multiplied, or when something that is no expression stands in it.
+    """
+    merged: dict[tuple[tuple[Operand, ...], Operand | None], float] = {}
+    for term in _terms(value):
+        merged[term.gates, term.vector] = merged.get((term.gates, term.vector), 0.0) + term.coefficient
+    return tuple(Term(coefficient, gates, vector) for (gates, vector), coefficient in merged.items() if coefficient != 0.0)
+
+
+def operands_of(value: Any) -> tuple[Operand, ...]:
+    """The operands of an expression, in the order in which they are written."""
+    if isinstance(value, Sum):
+        return tuple(operand for term in value.terms for operand in operands_of(term))
+    if isinstance(value, Product):
+        return tuple(operand for factor in value.factors for operand in operands_of(factor))
+    return (value,) if isinstance(value, Algebra) else ()  # type: ignore[return-value]
+
+
+def _terms(value: Any) -> Expression:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (Term(float(value), (), None),)
+    if isinstance(value, Sum):
+        return tuple(term for part in value.terms for term in _terms(part))
+    if isinstance(value, Product):
+        result: Expression = (Term(1.0, (), None),)
+        for factor in value.factors:
+            result = tuple(_times(left, right, value) for left in result for right in _terms(factor))
+        return result
+    from archsearch.dsl.operands import Operand
+
+    if isinstance(value, Operand):
+        return (Term(1.0, (value,), None) if value.is_gate else Term(1.0, (), value),)
+    raise RuleError(f"an expression is made of operands and numbers; got {value}")
+
+
+def _times(left: Term, right: Term, whole: Product) -> Term:
+    if left.vector is not None and right.vector is not None:
+        raise RuleError(
+            f"a product holds at most one address, value or log decay; got {whole} with {left.vector} and {right.vector}. Multiply by gates"
+        )
+    gates = tuple(sorted((*left.gates, *right.gates), key=lambda operand: operand.name))
+    return Term(left.coefficient * right.coefficient, gates, left.vector or right.vector)
+
+
+def _part(value: Any) -> Any:
+    if isinstance(value, Algebra) or is_hole(value):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    reads = type(value).__name__ in ("Read", "DeltaWrite", "Write", "Erase")
+    reason = f"it depends on S through {value}, so the rule is not affine in the state" if reads else "only operands, finite numbers and holes can"
+    raise RuleError(f"{value} cannot stand in an expression: {reason}")
+
+
+def _product(factors: tuple[Any, ...], show: Show) -> str:
+    return " * ".join(f"({show(factor)})" if isinstance(factor, Sum) else show(factor) for factor in factors)

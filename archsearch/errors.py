@@ -1,0 +1,58 @@
+"""What can go wrong, one class a stage.
+
+Every message says what must hold, what came, where, and what to do. The command line prints it as one line and exits with `exit_code`.
+"""
+
+from __future__ import annotations
+
+
+class ArchsearchError(Exception):
+    """Bad input: nothing was written and nothing is lost."""
+
+    exit_code = 2
+
+
+class HoleError(ArchsearchError):
+    """A hole that cannot be filled, or a choice that no hole takes."""
+
+
+class RuleError(ArchsearchError):
+    """A rule that means nothing, or that is not affine in the state."""
+
+
+class OperandError(ArchsearchError):
+    """A tensor of a call: missing, unknown, of a wrong shape, dtype or device."""
+
+
+class BackendError(ArchsearchError):
+    """A backend that cannot run here."""
+
+
+class ConfigError(ArchsearchError):
+    """A configuration: unknown key, wrong type, value out of range."""
+
+
+class TaskError(ArchsearchError):
+    """A task that cannot be built from what was given."""
+
+
+class SpaceError(ArchsearchError):
+    """A search space without a point, or a point that is not in it."""
+
+
+class StudyError(ArchsearchError):
+    """A study directory that is missing, damaged or of another study."""
+
+
+class StudyLockedError(StudyError):
+    """Another driver holds the study."""
+
+    exit_code = 3
+
+
+class CheckpointError(ArchsearchError):
+    """A file that is no checkpoint, or one that could not be written."""
+
+
+class ExportError(ArchsearchError):
+    """An export whose target, source or hashes do not hold."""

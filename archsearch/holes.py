@@ -1,0 +1,242 @@
+"""Holes: places in a rule, a layer or an option where a search space leaves a value open.
+
+A hole stands wherever a value stands; an option may hold further holes. `resolve` fills a tree of frozen dataclasses, tuples and mappings
+in one walk, outermost first, fields in order. Holes have paths: `residual=fixed/lam` is the hole of field `lam` inside the option
+`fixed` of the hole `residual`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from archsearch.errors import HoleError
+
+Chosen = str | int | float
+Choose = Callable[[str, "Hole"], Chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of several options, chosen by label."""
+
+    labels: tuple[str, ...]
+    options: tuple[Any, ...]
+    name: str | None = None
+
+    def __str__(self) -> str:
+        keys = [f"{label}={_text(option)}" for label, option in zip(self.labels, self.options, strict=True)]
+        return f"one_of({', '.join(keys + _name(self.name))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """A number between `low` and `high`, uniform in the number or in its logarithm."""
+
+    low: float
+    high: float
+    log: bool
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return f"{'log_uniform' if self.log else 'uniform'}({', '.join([repr(self.low), repr(self.high), *_name(self.name)])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number low, low + step, ..., at most `high`."""
+
+    low: int
+    high: int
+    step: int = 1
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return f"integer({', '.join([str(self.low), str(self.high), str(self.step), *_name(self.name)])})"
+
+
+Hole = OneOf | Uniform | Integer
+
+
+def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
+    """One of `options`. A keyword labels its option; a positional one is labelled by its text. `name` replaces the last part of the path."""
+    labels = (*(_text(option) for option in options), *labelled)
+    if not labels:
+        raise HoleError("one_of needs at least one option; got none. Write one_of(a, b) or one_of(first=a, second=b)")
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise HoleError(f"the options of one_of need different labels; got {twice[0]!r} twice. Label them: one_of(first=..., second=...)")
+    return OneOf(labels, (*options, *labelled.values()), name)
+
+
+def optional(option: Any, *, name: str | None = None) -> Any:
+    """`option` or nothing: labels `no` and `yes`."""
+    return OneOf(("no", "yes"), (None, option), name)
+
+
+def uniform(low: float, high: float, *, name: str | None = None) -> Any:
+    """A number between `low` and `high`."""
+    return Uniform(*_range("uniform", low, high), log=False, name=name)
+
+
+def log_uniform(low: float, high: float, *, name: str | None = None) -> Any:
+    """A number between `low` and `high`, uniform in its logarithm."""
+    if low <= 0:
+        raise HoleError(f"log_uniform needs a positive range; got low={low}. Use uniform, or a low above 0")
+    return Uniform(*_range("log_uniform", low, high), log=True, name=name)
+
+
+def integer(low: int, high: int, step: int = 1, *, name: str | None = None) -> Any:
+    """A whole number from `low` to `high` in steps of `step`."""
+    _range("integer", low, high)
+    if step < 1:
+        raise HoleError(f"integer needs a step of at least 1; got {step}")
+    return Integer(low, high, step, name)
+
+
+def is_hole(value: Any) -> bool:
+    """Whether `value` is a hole itself."""
+    return isinstance(value, OneOf | Uniform | Integer)
+
+
+def has_holes(tree: Any) -> bool:
+    """Whether a hole stands anywhere in `tree`."""
+    return is_hole(tree) or any(has_holes(child) for _, _, child in _children(tree))
+
+
+def holes(tree: Any) -> dict[str, Hole]:
+    """Every hole of `tree` by path, in the order in which `resolve` meets them."""
+    found: dict[str, Hole] = {}
+    for _, path, hole in _labelled(tree):
+        found.setdefault(path, hole)
+    return found
+
+
+def resolve(tree: Any, choose: Choose | Mapping[str, Chosen]) -> Any:
+    """`tree` with every hole filled. A mapping must name a choice for each hole met, and no other path of the tree's holes is required.
+
+    Errors: HoleError for a missing or unknown path, an unknown label, or a number outside its range.
+    """
+    paths = {position: path for position, path, _ in _labelled(tree)}
+    if isinstance(choose, Mapping):
+        return _fill(tree, (), paths, _from_mapping(choose, paths))
+    return _fill(tree, (), paths, choose)
+
+
+def _from_mapping(choices: Mapping[str, Chosen], paths: Mapping[Any, str]) -> Choose:
+    unknown = [path for path in choices if path not in paths.values()]
+    if unknown:
+        raise HoleError(f"no hole is called {unknown[0]!r}; the holes are {_list(paths.values())}")
+
+    def choose(path: str, hole: Hole) -> Chosen:
+        if path not in choices:
+            raise HoleError(f"hole {path!r} is open; give it {_domain(hole)}")
+        return choices[path]
+
+    return choose
+
+
+def _fill(node: Any, position: tuple[Any, ...], paths: Mapping[Any, str], choose: Choose) -> Any:
+    if not is_hole(node):
+        parts = [(key, _fill(child, (*position, key), paths, choose)) for key, _, child in _children(node)]
+        return _rebuilt(node, parts) if parts and has_holes(node) else node
+    hole = cast(Hole, node)
+    path = paths[position]
+    chosen = choose(path, hole)
+    if not isinstance(hole, OneOf):
+        return _number(path, hole, chosen)
+    if chosen not in hole.labels:
+        raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {chosen!r}")
+    label = str(chosen)
+    return _fill(hole.options[hole.labels.index(label)], (*position, label), paths, choose)
+
+
+def _number(path: str, hole: Uniform | Integer, chosen: Chosen) -> float | int:
+    whole = isinstance(hole, Integer)
+    number = isinstance(chosen, int) and not isinstance(chosen, bool) if whole else isinstance(chosen, int | float)
+    if not number or not hole.low <= cast(float, chosen) <= hole.high or (whole and (cast(int, chosen) - hole.low) % hole.step):
+        raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {chosen!r}")
+    return cast(int, chosen) if whole else float(chosen)
+
+
+def _domain(hole: Hole) -> str:
+    if isinstance(hole, OneOf):
+        return f"one of {_list(hole.labels)}"
+    if isinstance(hole, Integer):
+        return f"a whole number from {hole.low} to {hole.high} in steps of {hole.step}"
+    return f"a number from {hole.low} to {hole.high}"
+
+
+def _labelled(tree: Any) -> list[tuple[tuple[Any, ...], str, Hole]]:
+    """(position, path, hole) of every hole. One hole object used twice in a branch keeps its first path; unnamed holes that collide get ordinals."""
+    rows: list[tuple[tuple[Any, ...], str, Hole]] = []
+    taken: dict[str, Hole] = {}
+
+    def path_of(hole: Hole, prefix: tuple[str, ...], last: str | None) -> str:
+        path = "/".join((*prefix, hole.name or last or "value"))
+        if path not in taken or taken[path] is hole or (hole.name is not None and taken[path] == hole):
+            return path
+        if hole.name is not None:
+            raise HoleError(f"two different holes are called {path!r}; give one of them another name=")
+        numbered = (f"{path}{ordinal}" for ordinal in itertools.count(2))
+        return next(p for p in numbered if taken.get(p, hole) is hole)
+
+    def visit(node: Any, position: tuple[Any, ...], prefix: tuple[str, ...], last: str | None) -> None:
+        if not is_hole(node):
+            inner = prefix if last is None else (*prefix, last)
+            for key, segment, child in _children(node):
+                visit(child, (*position, key), inner, segment)
+            return
+        hole = cast(Hole, node)
+        path = path_of(hole, prefix, last)
+        taken[path] = hole
+        rows.append((position, path, hole))
+        if isinstance(hole, OneOf):
+            for label, option in zip(hole.labels, hole.options, strict=True):
+                visit(option, (*position, label), (f"{path}={label}",), None)
+
+    visit(tree, (), (), None)
+    return rows
+
+
+def _children(node: Any) -> Iterator[tuple[Any, str | None, Any]]:
+    """(key, path segment or None, child) of a node that can hold holes."""
+    if dataclasses.is_dataclass(node) and not isinstance(node, type) and not is_hole(node):
+        for field in dataclasses.fields(node):
+            yield field.name, field.name if field.metadata.get("path", True) else None, getattr(node, field.name)
+    elif isinstance(node, tuple):
+        for index, child in enumerate(cast(tuple[Any, ...], node)):
+            yield index, None, child
+    elif isinstance(node, Mapping):
+        for key, child in cast(Mapping[Any, Any], node).items():
+            yield key, str(key), child
+
+
+def _rebuilt(node: Any, parts: list[tuple[Any, Any]]) -> Any:
+    if isinstance(node, tuple):
+        return tuple(child for _, child in parts if child is not None)
+    if isinstance(node, Mapping):
+        return dict(parts)
+    return dataclasses.replace(node, **dict(parts))
+
+
+def _range(what: str, low: float, high: float) -> tuple[float, float]:
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise HoleError(f"{what} needs finite low < high; got low={low}, high={high}")
+    return low, high
+
+
+def _text(option: Any) -> str:
+    return "none" if option is None else str(option)
+
+
+def _name(name: str | None) -> list[str]:
+    return [] if name is None else [f"name={name!r}"]
+
+
+def _list(labels: Any) -> str:
+    return ", ".join(repr(label) for label in dict.fromkeys(labels))
