@@ -1,0 +1,46 @@
+"""One driver a study: an advisory lock that the kernel releases when its holder dies."""
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from archsearch.errors import StudyError, StudyLockedError
+
+
+@contextlib.contextmanager
+def driver_lock(path: Path) -> Iterator[None]:
+    """Hold `path` for the length of the block; StudyLockedError names the driver that already does.
+
+    The file stays when the lock is given back: only the lock on it says that a driver is alive.
+    """
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise StudyLockedError(_held_message(path, file.read())) from None
+        except OSError as error:
+            raise StudyError(
+                f"{path.parent} must lie on a file system with flock; got {errno.errorcode.get(error.errno or 0)}; "
+                "move the study to a local disk"
+            ) from error
+        file.truncate(0)
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "started": started}, file)
+        file.flush()
+        yield
+
+
+def _held_message(path: Path, text: str) -> str:
+    try:
+        holder = json.loads(text)
+        who = f"process {holder['pid']} on {holder['host']} since {holder['started']}"
+    except (ValueError, KeyError, TypeError):
+        who = "another process"
+    return f"a study has one driver at a time; {path.parent} is held by {who}; wait for it or stop it"

@@ -1,0 +1,58 @@
+"""How a trial may end, whose fault it was, and what follows from that."""
+
+import errno
+from enum import Enum
+
+
+class Outcome(Enum):
+    """The class of a trial's end, as records and reports name it."""
+
+    COMPLETE = "complete"
+    STOPPED = "stopped"
+    UNSTABLE = "unstable"
+    OUT_OF_MEMORY = "out_of_memory"
+    COMPILE_ERROR = "compile_error"
+    TIMEOUT = "timeout"
+    INFRASTRUCTURE = "infrastructure"
+    BUG = "bug"
+    DUPLICATE = "duplicate"
+
+    @property
+    def blames_the_rule(self) -> bool:
+        """Whether the sampler is to learn from it: the fault lies with the variant, not with the machine or with us."""
+        return self in (Outcome.UNSTABLE, Outcome.OUT_OF_MEMORY, Outcome.COMPILE_ERROR, Outcome.TIMEOUT)
+
+
+MACHINE_ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT)
+
+
+class Unstable(Exception):
+    """A loss, a gradient norm or an objective is no longer finite."""
+
+
+class Unbuildable(Exception):
+    """The variant cannot be compiled or does not pass its checks, so no time goes into training it."""
+
+
+def classify(error: BaseException) -> Outcome:
+    """The class of an exception that ended a trial's own code."""
+    for cause in _causes(error):
+        if isinstance(cause, Unstable):
+            return Outcome.UNSTABLE
+        if isinstance(cause, Unbuildable) or type(cause).__name__ in ("CompilationError", "OutOfResources"):
+            return Outcome.COMPILE_ERROR
+        if isinstance(cause, MemoryError) or type(cause).__name__ == "OutOfMemoryError":
+            return Outcome.OUT_OF_MEMORY
+        if isinstance(cause, OSError) and cause.errno in MACHINE_ERRORS:
+            return Outcome.INFRASTRUCTURE
+    return Outcome.BUG
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """`error` and what it was raised from, newest first."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return chain
