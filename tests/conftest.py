@@ -1,0 +1,62 @@
+"""What every test may rely on: one thread, fixed seeds, golden files, and `gpu` tests skipped where there is no CUDA."""
+
+import os
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("archsearch", deadline=None, derandomize=True)
+settings.load_profile("archsearch")
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-golden` writes what the tests produce instead of comparing it."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a CUDA device where there is none."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="gpu: needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_run() -> Iterator[None]:
+    random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+    yield
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Compare a text with `tests/golden/<file>/<test>.txt`; a missing file fails and prints the command."""
+    name = re.sub(r"[^\w.-]+", "_", request.node.name).strip("_")
+    path = GOLDEN / Path(request.node.path).stem / f"{name}.txt"
+    update: bool = request.config.getoption("--update-golden")
+
+    def compare(text: str) -> None:
+        text = text.rstrip() + "\n"
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        command = f'python -m pytest "{request.node.nodeid}" --update-golden'
+        assert path.exists(), f"no golden file {path}; write it with: {command}"
+        assert text == path.read_text(encoding="utf-8"), f"differs from {path}; if that is right: {command}"
+
+    return compare

@@ -1,0 +1,130 @@
+"""The command line, text in and text out: what each command says, where it says it, and its exit code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from archsearch.cli import main
+from archsearch.errors import StudyError, StudyLockedError
+from archsearch.mixers import lookup
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = ("rules", "show", "check", "bench", "train", "export")
+STUDY_COMMANDS = ("run", "resume", "status", "best", "report")
+
+
+class Said:
+    """What one command line left behind: `code`, `out`, `err`."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+def command_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> Said:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert isinstance(left.value.code, int)
+    return Said(left.value.code, *capsys.readouterr())
+
+
+def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    said = command_line(capsys)
+    assert (said.code, said.err) == (0, "")
+    assert all(f" {name} " in said.out for name in (*COMMANDS, "study"))
+
+
+def test_study_alone_prints_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    said = command_line(capsys, "study")
+    assert said.code == 0
+    assert all(f" {name} " in said.out for name in STUDY_COMMANDS)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *(f"study {name}" for name in STUDY_COMMANDS)])
+def test_every_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    said = command_line(capsys, *command.split(), "--help")
+    assert said.code == 0
+    assert f"Example: archsearch {command}" in said.out
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("shwo q_delta", "No such command 'shwo'. Did you mean show? Try: archsearch --help"),
+        ("study rnu x", "No such command 'rnu'. Did you mean run? Try: archsearch study --help"),
+        ("show", "Missing argument 'RULE'. Try: archsearch show --help"),
+        ("show q_delta --jsn", "No such option: --jsn (Possible options: --json). Try: archsearch show --help"),
+        ("rules q_delta", "Got unexpected extra argument(s) (q_delta). Try: archsearch rules --help"),
+        ("show lost.py", "RuleError: cannot read lost.py: No such file or directory"),
+    ],
+)
+def test_a_wrong_command_line_gets_one_line(capsys: pytest.CaptureFixture[str], line: str, expected: str) -> None:
+    said = command_line(capsys, *line.split())
+    assert (said.code, said.out, said.err) == (2, "", expected + "\n")
+
+
+def test_an_unknown_rule_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    said = command_line(capsys, "show", "q_dleta")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("RuleError: unknown rule 'q_dleta'; did you mean q_delta? The zoo: linear, ")
+    assert said.err.endswith("; or give path/to/file.py[:NAME]\n")
+    assert said.err.count("\n") == 1
+
+
+def test_a_rule_of_a_file_works_where_a_name_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = (
+        "from archsearch import Rule, delta_write, gate, key, query, read, value\n"
+        'RULE = Rule("mine", delta_write(key("k"), value("v"), strength=gate("beta")), read(query("q")))\n'
+    )
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    said = command_line(capsys, "show", str(tmp_path / "mine.py"))
+    assert (said.code, said.err) == (0, "")
+    assert "beta" in said.out
+
+
+def test_every_rule_of_the_zoo_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    said = command_line(capsys, "rules")
+    assert said.code == 0
+    assert all(name in said.out for name in lookup.rules)
+
+
+def raising(fault: BaseException):
+    """A stand-in for `find_rule` that raises."""
+
+    def find_rule(text: str) -> None:
+        raise fault
+
+    return find_rule
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "last_line"),
+    [
+        (StudyError("no study here"), 2, "StudyError: no study here"),
+        (StudyLockedError("held by process 7 on host a"), 3, "StudyLockedError: held by process 7 on host a"),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+        (
+            ZeroDivisionError("division by zero"),
+            1,
+            "This is a fault of archsearch, not of the input: please report it with the lines above.",
+        ),
+    ],
+)
+def test_the_exit_code_says_whose_fault_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fault: BaseException, code: int, last_line: str
+) -> None:
+    monkeypatch.setattr(lookup, "find_rule", raising(fault))
+    said = command_line(capsys, "show", "q_delta")
+    assert (said.code, said.out) == (code, "")
+    lines = said.err.splitlines()
+    assert lines[-1] == last_line
+    assert ("Traceback" in said.err) == (code == 1)
+    assert code == 1 or len(lines) == 1
+
+
+def test_the_module_runs_as_the_script_does() -> None:
+    command = [sys.executable, "-m", "archsearch", "show", "q_dleta"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert "q_delta" in done.stderr
+    assert "Traceback" not in done.stderr
