@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from archsearch.cli import main
 from archsearch.errors import StudyError, StudyLockedError
 from archsearch.mixers import lookup

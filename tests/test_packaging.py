@@ -9,8 +9,9 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-import archsearch
 import pytest
+
+import archsearch
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("kernels", "mixers", "spaces", "studies")

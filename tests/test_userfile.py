@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from archsearch.dsl import Rule
 from archsearch.errors import RuleError
 from archsearch.userfile import load_value, names_a_file
