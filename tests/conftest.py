@@ -1,4 +1,4 @@
-"""What every test may rely on: one thread, fixed seeds, golden files; `gpu` tests are skipped where there is no CUDA."""
+"""What every test may rely on: one thread, fixed seeds, golden files, and `gpu` tests skipped where CUDA is missing."""
 
 import os
 import random
