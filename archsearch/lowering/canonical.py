@@ -1,0 +1,187 @@
+"""The canonical form of a rule and its hash: two spellings of one rule agree, two different functions of the tokens never do.
+
+Each step is an identity of the recurrence: rows that do nothing and decays of 0 are dropped, a scalar decay moves left past erases,
+neighbouring decays and the members of a stage are sets, scalar factors of a write move into its residual and target, operands are renamed
+by first use. Queries and keys are one kind, addresses. Numbers count to 6 significant digits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from archsearch.dsl.expressions import Expression, Term
+from archsearch.dsl.operands import Operand
+from archsearch.dsl.rule import Rule
+from archsearch.lowering.normal_form import Decay, NormalForm, Read, Row, lower, scaled
+
+REFINEMENTS = 4
+
+Step = tuple[Decay, ...] | tuple[Row, ...] | Read
+Name = Callable[[Operand], str]
+
+
+def rule_hash(rule: Rule) -> str:
+    """SHA-256 of the canonical text. Errors: HoleError while holes are open."""
+    return hashlib.sha256(canonical_text(lower(rule)).encode()).hexdigest()
+
+
+def canonical_text(form: NormalForm) -> str:
+    """The canonical form as text; neither the rule's name nor its operands' names appear in it."""
+    program = _merged(_decays_left(_program(form)))
+    colors = {operand.name: _kind(operand) for operand in form.operands}
+    for _ in range(REFINEMENTS):
+        colors = _refined(program, colors)
+    names: dict[str, str] = {}
+
+    def color(operand: Operand) -> str:
+        return colors[operand.name]
+
+    def name(operand: Operand) -> str:
+        return names.setdefault(operand.name, f"{_kind(operand)}{len(names)}")
+
+    return "\n".join(_step_text(step, color, name) for step in program)
+
+
+def _program(form: NormalForm) -> list[Step]:
+    """The token's steps in order; what changes nothing is left out."""
+    program: list[Step] = []
+    rows = [_folded(row) for row in form.rows if row.write and (row.residual or row.target)]
+    for decays in range(len(form.decays) + 1):
+        for stage in range(form.stages + 1):
+            if (form.read.decays, form.read.stage) == (decays, stage):
+                program.append(form.read)
+            if group := tuple(row for row in rows if (row.decays, row.stage) == (decays, stage)):
+                program.append(group)
+        if decays < len(form.decays) and form.decays[decays].log_decay != 0.0:
+            program.append((form.decays[decays],))
+    return program
+
+
+def _folded(row: Row) -> Row:
+    """The row with the scalar that all terms of its write share moved into residual and target."""
+    shared = [gate for gate in row.write[0].gates if gate.per == "head"]
+    for term in row.write[1:]:
+        rest = list(term.gates)
+        shared = [gate for gate in shared if gate in rest and rest.remove(gate) is None]
+    coefficient = max((term.coefficient for term in row.write), key=lambda c: (abs(c), c))
+    factor = (Term(coefficient, tuple(shared), None),)
+    write = tuple(Term(term.coefficient / coefficient, _without(term.gates, shared), term.vector) for term in row.write)
+    return replace(row, write=write, residual=scaled(row.residual, factor), target=scaled(row.target, factor))
+
+
+def _without(gates: tuple[Operand, ...], shared: list[Operand]) -> tuple[Operand, ...]:
+    rest = list(gates)
+    for gate in shared:
+        rest.remove(gate)
+    return tuple(rest)
+
+
+def _decays_left(program: list[Step]) -> list[Step]:
+    """Scalar decays moved left past groups that only erase at the current state: they commute."""
+    steps = list(program)
+    for start in range(len(steps)):
+        place = start
+        while place > 0 and _commute(steps[place - 1], steps[place]):
+            steps[place - 1], steps[place] = steps[place], steps[place - 1]
+            place -= 1
+    return steps
+
+
+def _commute(left: Step, right: Step) -> bool:
+    decays = _decays(right)
+    if not decays or decays[0].per_channel or isinstance(left, Read):
+        return False
+    return not _decays(left) and all(not row.target and not row.previous for row in _rows(left))
+
+
+def _merged(program: list[Step]) -> list[Step]:
+    """Neighbouring decays as one step; their numbers add."""
+    merged: list[Step] = []
+    for step in program:
+        if merged and _decays(step) and _decays(merged[-1]):
+            both = (*_decays(merged[-1]), *_decays(step))
+            fixed = sum(decay.log_decay for decay in both if isinstance(decay.log_decay, float))
+            merged[-1] = (*(d for d in both if isinstance(d.log_decay, Operand)), *((Decay(fixed, None),) if fixed else ()))
+        else:
+            merged.append(step)
+    return merged
+
+
+def _refined(program: list[Step], colors: dict[str, str]) -> dict[str, str]:
+    """Each operand's colour with its uses added: what tells operands apart without their names."""
+
+    def color(operand: Operand) -> str:
+        return colors[operand.name]
+
+    uses: dict[str, list[str]] = {name: [] for name in colors}
+    for index, step in enumerate(program):
+        for member, role, expression in _uses(step, color):
+            for term in expression:
+                for operand in (*term.gates, *((term.vector,) if term.vector else ())):
+                    uses[operand.name].append(f"{index} {member} {role} {_term_text(term, color, color)}")
+    return {name: hashlib.sha256("|".join([colors[name], *sorted(uses[name])]).encode()).hexdigest()[:16] for name in colors}
+
+
+def _uses(step: Step, color: Name) -> Iterator[tuple[str, str, Expression]]:
+    """(the member of the step as text, role, expression) of every expression in a step."""
+    if isinstance(step, Read):
+        whole = _step_text(step, color, color)
+        yield whole, "q", step.address
+        if step.bonus is not None:
+            yield from ((whole, "bonus", step.bonus.weight), (whole, "bonus", step.bonus.address), (whole, "bonus u", step.bonus.target))
+    for decay in _decays(step):
+        operands = [("g", decay.log_decay), ("sign", decay.sign)]
+        yield from (("decay", role, (Term(1.0, (), operand),)) for role, operand in operands if isinstance(operand, Operand))
+    for row in _rows(step):
+        whole = _row_text(row, color, color)
+        yield from ((whole, "b", row.write), (whole, "a", row.residual), (whole, "u", row.target))
+
+
+def _step_text(step: Step, color: Name, name: Name) -> str:
+    if isinstance(step, Read):
+        scale = "default" if step.scale is None else _number(step.scale)
+        extra = ""
+        if step.bonus is not None:
+            pair = sorted((step.bonus.weight, step.bonus.address), key=lambda expression: _text(expression, color, color))
+            extra = f" bonus {_text(pair[0], color, name)} * {_text(pair[1], color, name)} | {_text(step.bonus.target, color, name)}"
+        return f"read {_text(step.address, color, name)} scale {scale}{extra}"
+    if decays := _decays(step):
+        return " ".join(_decay_text(decay, name) for decay in sorted(decays, key=lambda decay: _decay_text(decay, color)))
+    return " & ".join(_row_text(row, color, name) for row in sorted(_rows(step), key=lambda row: _row_text(row, color, color)))
+
+
+def _row_text(row: Row, color: Name, name: Name) -> str:
+    mark = "previous " if row.previous and row.residual else ""
+    return f"{mark}({' | '.join(_text(part, color, name) for part in (row.write, row.residual, row.target))})"
+
+
+def _decay_text(decay: Decay, name: Name) -> str:
+    number = _number(decay.log_decay) if isinstance(decay.log_decay, float) else name(decay.log_decay)
+    return f"decay {number}" + ("" if decay.sign is None else f" sign {name(decay.sign)}")
+
+
+def _text(expression: Expression, color: Name, name: Name) -> str:
+    return " + ".join(_term_text(term, color, name) for term in sorted(expression, key=lambda term: _term_text(term, color, color)))
+
+
+def _term_text(term: Term, color: Name, name: Name) -> str:
+    operands = sorted((*term.gates, *((term.vector,) if term.vector else ())), key=color)
+    return "*".join([_number(term.coefficient), *(name(operand) for operand in operands)])
+
+
+def _decays(step: Step) -> tuple[Decay, ...]:
+    return tuple(member for member in step if isinstance(member, Decay)) if isinstance(step, tuple) else ()
+
+
+def _rows(step: Step) -> tuple[Row, ...]:
+    return tuple(member for member in step if isinstance(member, Row)) if isinstance(step, tuple) else ()
+
+
+def _kind(operand: Operand) -> str:
+    return f"{'address' if operand.is_address else operand.kind.value}.{operand.per}.{operand.of}"
+
+
+def _number(number: float) -> str:
+    return f"{number:.6g}"

@@ -1,0 +1,8 @@
+"""EDA: a gated erase at an address of its own between a decay per channel and the delta write (arXiv 2606.26560, Eq. 8)."""
+
+from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, read, value
+
+q, k, v, e = query("q"), key("k"), value("v"), key("e")
+g, beta, gamma = log_decay("g", per="channel"), gate("beta"), gate("gamma")
+
+RULE = Rule("eda", decay(g), erase(e, strength=gamma), delta_write(k, v, strength=beta), read(q))

@@ -1,0 +1,7 @@
+"""Gated linear attention: a plain write under a decay per key channel (arXiv 2312.06635, Eq. 3)."""
+
+from archsearch.dsl import Rule, decay, key, log_decay, query, read, value, write
+
+q, k, v, g = query("q"), key("k"), value("v"), log_decay("g", per="channel")
+
+RULE = Rule("gla", decay(g), write(k, v), read(q))
