@@ -1,0 +1,58 @@
+"""A study from its plan: lock, reconcile, search, end."""
+
+from collections.abc import Callable
+from typing import Any
+
+from archsearch.holes import Choose
+from archsearch.studies import records
+from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.driver import Driver, Limits, Patience, Point
+from archsearch.studies.executor import Executor
+from archsearch.studies.lock import driver_lock
+from archsearch.studies.plan import Plan, begin_or_compare
+from archsearch.studies.proposals import Proposals
+from archsearch.studies.rungs import Rungs
+
+
+def carry_out(
+    directory: StudyDirectory,
+    plan: Plan,
+    *,
+    resolve: Callable[[Choose], Point],
+    suggest: Callable[[Any], Choose],
+    executor: Callable[[], Executor],
+    limits: Limits,
+    patience: Patience = Patience(),
+    announce: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end.
+
+    resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
+    Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan; BugError.
+    """
+    directory.path.mkdir(parents=True, exist_ok=True)
+    with driver_lock(directory.lock):
+        begin_or_compare(directory, plan)
+        records.cut_torn_tail(directory.rungs)
+        proposals = Proposals(
+            directory.journal, plan.objectives, plan.sampler, seed=plan.seed, holes=plan.holes
+        )
+        for name, choices in plan.baselines.items():
+            proposals.enqueue(choices, f"baseline:{name}")
+        workers = executor()
+        try:
+            Driver(
+                directory=directory,
+                proposals=proposals,
+                rungs=Rungs(directory.rungs, plan.rungs, plan.objectives, plan.total_tokens),
+                executor=workers,
+                resolve=resolve,
+                suggest=suggest,
+                objectives=plan.objectives,
+                limits=limits,
+                free_pass_every=plan.rungs.free_pass_every,
+                patience=patience,
+                announce=announce,
+            ).run()
+        finally:
+            workers.close()

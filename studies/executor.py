@@ -1,0 +1,67 @@
+"""What carries out the attempts, as the driver sees it, and what it may use."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from archsearch.errors import ConfigError
+from archsearch.studies.clerk import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What trials may use.
+
+    cpus: cores of one trial, its threads too. gpus: GPUs of one trial; a fraction 1/n lets n trials share one.
+    concurrent: trials at a time; None is as many as fit. ray_address: a running cluster to join, or "auto"; None starts one
+    on this machine. time_limit: seconds after which no new trial begins; None is no limit.
+    """
+
+    cpus: int = 1
+    gpus: float = 0.0
+    concurrent: int | None = None
+    ray_address: str | None = None
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if self.cpus < 1:
+            raise ConfigError(f"resources.cpus must be >= 1; got {self.cpus}")
+        if self.gpus < 0 or (0 < self.gpus < 1 and abs(1 / self.gpus - round(1 / self.gpus)) > 0.02):
+            raise ConfigError(f"resources.gpus must be a whole number or a fraction 1/n; got {self.gpus}")
+        if self.concurrent is not None and self.concurrent < 1:
+            raise ConfigError(f"resources.concurrent must be >= 1; got {self.concurrent}")
+        if self.time_limit is not None and self.time_limit <= 0:
+            raise ConfigError(f"resources.time_limit must be > 0 seconds; got {self.time_limit}")
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """An attempt that is over. cause: why the machine lost it, in words; empty if its own code ended it."""
+
+    assignment: Assignment
+    cause: str
+
+
+class Executor(Protocol):
+    """Runs attempts; the files say what became of them."""
+
+    @property
+    def slots(self) -> int:
+        """How many attempts run at a time."""
+        ...
+
+    def start(self, assignment: Assignment) -> None:
+        """Begin an attempt; there is a free slot."""
+        ...
+
+    def departures(self, timeout: float) -> list[Departure]:
+        """The attempts that ended since the last call; waits up to `timeout` seconds for one."""
+        ...
+
+    def kill(self, number: int) -> None:
+        """End the attempt of a trial at once; it departs no more."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...

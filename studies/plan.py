@@ -1,0 +1,120 @@
+"""What a study asked: fixed when it begins, compared when it is resumed."""
+
+import datetime
+import importlib.metadata
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from archsearch.errors import StudyError
+from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.fronts import Direction
+from archsearch.studies.proposals import SamplerOptions
+from archsearch.studies.rungs import RungOptions, rung_tokens
+
+SCHEMA_VERSION = 1
+PACKAGES = ("archsearch", "torch", "triton", "ray", "optuna")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A study's question.
+
+    objectives: by name, the first one names the study. total_tokens: the full budget of one trial, all its tasks.
+    baselines: the choices of each named rule. holes: how many choices a point has at most. question: what else may not
+    change (space, tasks, budgets, data), plain data. details: what workers and readers need besides, plain data.
+    """
+
+    objectives: Mapping[str, Direction]
+    rungs: RungOptions
+    sampler: SamplerOptions
+    seed: int
+    total_tokens: int
+    holes: int
+    baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    question: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def fixed(self) -> dict[str, Any]:
+        """All that may not change while the study lives."""
+        return {
+            **self.question,
+            "objectives": {name: way.value for name, way in self.objectives.items()},
+            "rungs": {name: getattr(self.rungs, name) for name in RungOptions.__slots__},
+            "seed": self.seed,
+            "total_tokens": self.total_tokens,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """The object in study.json."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "fixed": self.fixed(),
+            "objectives": {name: way.value for name, way in self.objectives.items()},
+            "rung_tokens": list(rung_tokens(self.rungs, self.total_tokens)),
+            "baselines": {name: dict(choices) for name, choices in self.baselines.items()},
+            **self.details,
+            "versions": versions(),
+        }
+
+
+def begin_or_compare(directory: StudyDirectory, plan: Plan) -> None:
+    """Write study.json, or make sure that the one there asks the same. StudyError names the first difference.
+
+    The caller holds the study's lock.
+    """
+    if not directory.exists():
+        directory.write_plan(plan.record())
+        return
+    difference = first_difference(cast(dict[str, Any], directory.plan()["fixed"]), plan.fixed())
+    if difference is not None:
+        key, old, new = difference
+        raise StudyError(
+            f"{directory.path} was begun with {key} = {_shown(old)}, the configuration has {_shown(new)}; "
+            "a changed question is a new study: choose another directory"
+        )
+
+
+def first_difference(old: object, new: object, key: str = "") -> tuple[str, object, object] | None:
+    """The first place where two trees of plain data differ, as (dotted key, old, new)."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        before, after = cast(Mapping[str, object], old), cast(Mapping[str, object], new)
+        for name in dict.fromkeys([*before, *after]):
+            found = first_difference(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+            if found is not None:
+                return found
+        return None
+    if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
+        same = list(cast(list[object], old)) == list(cast(list[object], new))
+        return None if same else (key, cast(object, old), cast(object, new))
+    return None if old == new else (key, old, new)
+
+
+def versions() -> dict[str, str]:
+    """The versions of what a result depends on, and the revision of the code if it lies in a git checkout."""
+    found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "source"
+    revision = _revision()
+    return found | ({"revision": revision} if revision else {})
+
+
+def _revision() -> str:
+    try:
+        here = Path(__file__).resolve().parent
+        command = ["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."

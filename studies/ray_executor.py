@@ -1,0 +1,116 @@
+"""Attempts as Ray actors, on this machine or on a cluster."""
+
+import logging
+import os
+import signal
+import time
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from archsearch.errors import StudyError
+from archsearch.studies.clerk import Assignment, Body, work
+from archsearch.studies.executor import Departure, Resources
+
+
+class RayExecutor:
+    """One actor a slot, of one process. An actor without a GPU serves trial after trial until one of them fails."""
+
+    def __init__(self, body: Body, resources: Resources) -> None:
+        """Start Ray on this machine, or join a cluster. StudyError if a trial can never fit."""
+        self._owns_ray = not ray.is_initialized()
+        if self._owns_ray:
+            _start_ray(resources)
+        self._resources = resources
+        self._body = body
+        self.slots = _slots(ray.cluster_resources(), resources)
+        self._idle: list[Any] = []
+        self._busy: dict[Any, tuple[Any, Assignment]] = {}
+
+    def start(self, assignment: Assignment) -> None:
+        """Begin an attempt on an idle actor or a new one."""
+        actor = self._idle.pop() if self._idle else self._new_actor()
+        self._busy[actor.run.remote(assignment)] = (actor, assignment)
+
+    def departures(self, timeout: float) -> list[Departure]:
+        """The attempts that ended; waits up to `timeout` seconds for one."""
+        if not self._busy:
+            time.sleep(timeout)
+            return []
+        done, _ = ray.wait(list(self._busy), num_returns=len(self._busy), timeout=0)
+        if not done:
+            done, _ = ray.wait(list(self._busy), num_returns=1, timeout=timeout)
+        return [self._depart(reference) for reference in done]
+
+    def kill(self, number: int) -> None:
+        """Kill the actor that carries trial `number`."""
+        for reference, (actor, assignment) in list(self._busy.items()):
+            if assignment.number == number:
+                del self._busy[reference]
+                ray.kill(actor)
+
+    def close(self) -> None:
+        """Kill the actors, and Ray if it was started here."""
+        for actor in [actor for actor, _ in self._busy.values()] + self._idle:
+            ray.kill(actor)
+        self._busy.clear()
+        self._idle.clear()
+        if self._owns_ray:
+            ray.shutdown()
+
+    def _depart(self, reference: Any) -> Departure:
+        actor, assignment = self._busy.pop(reference)
+        try:
+            clean = bool(ray.get(reference))
+        except RayError as error:
+            ray.kill(actor)
+            return Departure(assignment, _cause(error))
+        if clean and not self._resources.gpus:
+            self._idle.append(actor)
+        else:
+            ray.kill(actor)
+        return Departure(assignment, "")
+
+    def _new_actor(self) -> Any:
+        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=self._resources.gpus, max_restarts=0)(_Worker)
+        return remote.remote(self._body)
+
+
+class _Worker:
+    """The process of one slot."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+
+    def run(self, assignment: Assignment) -> bool:
+        """Carry out an attempt; whether the process is fit for another one."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+        return work(assignment, self._body)
+
+
+def _start_ray(resources: Resources) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if resources.ray_address is not None:
+        ray.init(address=resources.ray_address, **quiet)
+        return
+    ray.init(include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
+
+
+def _slots(available: dict[str, float], resources: Resources) -> int:
+    """How many trials fit at a time; StudyError if none does."""
+    fits = int(available.get("CPU", 0) // resources.cpus)
+    if resources.gpus:
+        fits = min(fits, int(available.get("GPU", 0) / resources.gpus + 1e-9))
+    if fits < 1:
+        needed = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs"
+        has = f"{available.get('CPU', 0):g} CPUs and {available.get('GPU', 0):g} GPUs"
+        raise StudyError(f"a trial needs {needed}; the cluster has {has}; lower resources.cpus or resources.gpus")
+    return fits if resources.concurrent is None else min(fits, resources.concurrent)
+
+
+def _cause(error: Exception) -> str:
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,158 @@
+"""A study whose trials are arithmetic: cheap, exact, resumable. `python toy_study.py DIRECTORY [--trials N] ...` drives it.
+
+Imported by the tests and run as a process of its own by the kill tests.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from archsearch.errors import ArchsearchError
+from archsearch.holes import Choose, Integer, OneOf, Uniform
+from archsearch.studies import records
+from archsearch.studies.clerk import Clerk
+from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.driver import Limits, Patience
+from archsearch.studies.engine import carry_out
+from archsearch.studies.executor import Executor, Resources
+from archsearch.studies.fronts import Direction
+from archsearch.studies.plan import Plan
+from archsearch.studies.proposals import SamplerOptions
+from archsearch.studies.rungs import RungOptions
+
+STEPS = 16
+PATIENCE = Patience(poll=0.01, back_off=0.02, longest_back_off=0.2)
+
+
+@dataclass(frozen=True)
+class ToyPoint:
+    """A kind and a number."""
+
+    choices: Mapping[str, Any]
+
+    @property
+    def variant_hash(self) -> str:
+        return hashlib.sha256(json.dumps(self.choices, sort_keys=True).encode()).hexdigest()
+
+    def record(self) -> dict[str, object]:
+        return {"choices": dict(self.choices)}
+
+
+def resolve(choose: Choose) -> ToyPoint:
+    kind = choose("kind", OneOf(("up", "down"), (1, 2)))
+    name = "order" if kind == "up" else "rate"
+    hole = Integer(1, 8) if kind == "up" else Uniform(0.01, 1.0, log=True)
+    return ToyPoint({"kind": kind, f"kind={kind}/{name}": choose(f"kind={kind}/{name}", hole)})
+
+
+def suggest(trial: Any) -> Choose:
+    def choose(path: str, hole: Any) -> Any:
+        if isinstance(hole, OneOf):
+            return trial.suggest_categorical(path, hole.labels)
+        if isinstance(hole, Integer):
+            return trial.suggest_int(path, hole.low, hole.high)
+        return trial.suggest_float(path, hole.low, hole.high, log=hole.log)
+
+    return choose
+
+
+def quality(choices: Mapping[str, Any]) -> float:
+    return float(choices.get("kind=up/order", 0)) / 8 or float(choices["kind=down/rate"])
+
+
+class ToyBody:
+    """Adds up a number a step; the sum after all steps is the loss. `pause` seconds a step."""
+
+    def __init__(self, pause: float) -> None:
+        self.pause = pause
+
+    def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
+        state = records.read_json(clerk.trial.checkpoints / "latest.json") or {"step": 0, "sum": 0.0}
+        clerk.trial.checkpoints.mkdir(exist_ok=True)
+        step, total = int(str(state["step"])), float(str(state["sum"]))
+        choices = clerk.proposal["choices"]
+        while clerk.goes_on(step / STEPS) if step else True:
+            if step == STEPS:
+                break
+            time.sleep(self.pause)
+            step, total = step + 1, total + quality(choices) * (1.1**step)
+            clerk.record(step / STEPS, {"loss": total, "cost": 1 / quality(choices)}, step * self.pause)
+            records.write_json(clerk.trial.checkpoints / "latest.json", {"step": step, "sum": total})
+        return {"parameters": 7}
+
+
+def plan(objectives: Mapping[str, Direction] | None = None, **changes: Any) -> Plan:
+    fields: dict[str, Any] = {
+        "objectives": objectives or {"loss": Direction.MINIMIZE, "cost": Direction.MINIMIZE},
+        "rungs": RungOptions(count=3, eta=2, min_peers=3, free_pass_every=5),
+        "sampler": SamplerOptions(startup=4),
+        "seed": 0,
+        "total_tokens": 1600,
+        "holes": 3,
+        "baselines": {"middle": {"kind": "down", "kind=down/rate": 0.1}},
+        "question": {"space": "toy"},
+    }
+    return Plan(**(fields | changes))
+
+
+def study(directory: Path, executor: Callable[[], Executor], *, trials: int, **options: Any) -> None:
+    carry_out(
+        StudyDirectory(directory),
+        options.pop("plan", None) or plan(),
+        resolve=resolve,
+        suggest=suggest,
+        executor=executor,
+        limits=Limits(trials),
+        patience=options.pop("patience", PATIENCE),
+        **options,
+    )
+
+
+def _die_at_write(count: int) -> Callable[[Path], None]:
+    """A watch that kills this process before its `count`-th durable write."""
+    left = [count]
+
+    def watch(path: Path) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return watch
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--trials", type=int, default=12)
+    parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--pause", type=float, default=0.02)
+    parser.add_argument("--die-at-write", type=int, default=None)
+    options = parser.parse_args()
+    from archsearch.studies.ray_executor import RayExecutor
+
+    if options.die_at_write is not None:
+        records.watch = _die_at_write(options.die_at_write)
+    resources = Resources(cpus=1, concurrent=options.slots)
+    try:
+        study(
+            options.directory,
+            lambda: RayExecutor(ToyBody(options.pause), resources),
+            trials=options.trials,
+            announce=lambda text: print(f"{time.time():.2f} {text}", flush=True),
+        )
+    except ArchsearchError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
