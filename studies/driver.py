@@ -154,15 +154,21 @@ class Driver:
                 trial.write_decision(decision)
         for number, trial in self.directory.trials().items():
             self._remember(number, trial.proposal() or {})
-        for number in self.proposals.running():
-            trial = self.directory.trial(number)
-            result, proposal = trial.result(), trial.proposal()
-            if result is not None:
-                self._tell(number, result)
-            elif proposal is None:
+        running = self.proposals.running()
+        for number in running:  # before anything is told, so that the sampler sees what it saw
+            if self.directory.trial(number).proposal() is None:
                 self._finish_proposal(number)
-            else:
-                self._queue_or_end(number, proposal.get("duplicate_of"))
+        for number in running:
+            self._take_up(number)
+
+    def _take_up(self, number: int) -> None:
+        """Tell a trial that has its result, queue one that has none."""
+        trial = self.directory.trial(number)
+        result, proposal = trial.result(), trial.proposal() or {}
+        if result is not None:
+            self._tell(number, result)
+        else:
+            self._queue_or_end(number, proposal.get("duplicate_of"))
 
     def _remember(self, number: int, proposal: Mapping[str, Any]) -> None:
         """Count a proposal that stands in the files."""
@@ -198,18 +204,18 @@ class Driver:
 
     def _propose(self) -> None:
         trial, sampler = self.proposals.ask(at_random=self._at_random())
-        self._settle_proposal(trial, sampler)
+        self._take_up(self._write_proposal(trial, sampler))
 
     def _finish_proposal(self, number: int) -> None:
         """Draw the rest of a proposal whose driver died before trial.json was written."""
         trial, sampler = self.proposals.reopen(number, at_random=self._at_random())
-        self._settle_proposal(trial, sampler)
+        self._write_proposal(trial, sampler)
 
     def _at_random(self) -> bool:
         return self._duplicates_in_a_row >= DUPLICATES_BEFORE_RANDOM
 
-    def _settle_proposal(self, trial: Any, sampler: str) -> None:
-        """Write trial.json; then queue the trial, or end it at once if an earlier trial was the same variant."""
+    def _write_proposal(self, trial: Any, sampler: str) -> int:
+        """Draw the point and write trial.json, which says if an earlier trial was the same variant; the trial's number."""
         number = int(trial.number)
         point = self.resolve(self.suggest(trial))
         earlier = self._variants.get(point.variant_hash)
@@ -225,7 +231,7 @@ class Driver:
         }
         self.directory.trial(number).write_proposal(record)
         self._remember(number, record)
-        self._queue_or_end(number, earlier)
+        return number
 
     def _queue_or_end(self, number: int, duplicate_of: int | None) -> None:
         if duplicate_of is None:

@@ -7,13 +7,14 @@ so that proposals depend on what was told and not on how often the driver was re
 import contextlib
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
@@ -81,6 +82,34 @@ class Verdict:
         if self.values is not None:
             return TrialState.COMPLETE
         return TrialState.PRUNED if self.constraints else TrialState.FAIL
+
+
+class _SeededSampler(BaseSampler):
+    """A sampler whose draws depend on a key and a parameter's name, not on how many draws this process made before."""
+
+    def __init__(self, make: Callable[[int], BaseSampler], key: str) -> None:
+        self._make = make
+        self._key = key
+        self._joint = self._seeded("")
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The parameters that are drawn together."""
+        return self._joint.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Draw them."""
+        return self._joint.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw one parameter."""
+        return self._seeded(param_name).sample_independent(study, trial, param_name, param_distribution)
+
+    def _seeded(self, name: str) -> BaseSampler:
+        return self._make(int.from_bytes(hashlib.sha256(f"{self._key}/{name}".encode()).digest()[:4]))
 
 
 class Proposals:
@@ -161,13 +190,15 @@ class Proposals:
         return trial, name
 
     def _sampler(self, number: int, *, at_random: bool) -> tuple[BaseSampler, str]:
-        seed = int.from_bytes(hashlib.sha256(f"{self._seed}/{number}".encode()).digest()[:4])
         every = self._options.random_every
         control = every > 0 and number % every == every - 1
-        if self._options.kind is SamplerKind.RANDOM or at_random or control:
-            return RandomSampler(seed=seed), "random"
+        random = self._options.kind is SamplerKind.RANDOM or at_random or control
+        make = RandomSampler if random else self._estimator
+        return _SeededSampler(make, f"{self._seed}/{number}"), "random" if random else "tpe"
+
+    def _estimator(self, seed: int) -> BaseSampler:
         with _experimental():
-            return TPESampler(multivariate=True, group=True, n_startup_trials=self._startup, seed=seed), "tpe"
+            return TPESampler(multivariate=True, group=True, n_startup_trials=self._startup, seed=seed)
 
     def _handle(self, number: int) -> Trial:
         """A live handle of a trial of an earlier run; neither the constructor nor the id is officially public in Optuna 5."""
