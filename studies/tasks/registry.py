@@ -1,0 +1,50 @@
+"""The tasks by the names that configurations give them."""
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from archsearch.errors import TaskError
+from archsearch.studies.tasks.mqar import MqarOptions
+from archsearch.studies.tasks.overwrite import OverwriteOptions
+from archsearch.studies.tasks.task import Task
+from archsearch.studies.tasks.text import TextOptions
+
+
+class TaskOptions(Protocol):
+    """Options of one task."""
+
+    @property
+    def tokens(self) -> int | None:
+        """Training tokens; None is the budget's number."""
+        ...
+
+    def build(self) -> Task:
+        """The task; TaskError if it cannot be built here."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """One field a task; None is a task left out. `mqar: {}` takes a task with its defaults."""
+
+    mqar: MqarOptions | None = None
+    mqar_overwrite: OverwriteOptions | None = None
+    text: TextOptions | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a choice of none. TaskError."""
+        if not self.chosen:
+            raise TaskError(f"tasks must name at least one of {', '.join(TASK_NAMES)}; got none; write mqar: {{}}")
+
+    @property
+    def chosen(self) -> dict[str, TaskOptions]:
+        """The options of the tasks taken, in the order of the fields."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: options for name, options in given.items() if options is not None}
+
+    def build(self) -> dict[str, Task]:
+        """The tasks taken, by name."""
+        return {name: options.build() for name, options in self.chosen.items()}
+
+
+TASK_NAMES = tuple(field.name for field in fields(Tasks))
