@@ -47,15 +47,13 @@ def canonical_text(form: NormalForm) -> str:
 def _program(form: NormalForm) -> list[Step]:
     """The token's steps in order; what changes nothing is left out."""
     program: list[Step] = []
-    rows = [_folded(row) for row in form.rows if row.write and (row.residual or row.target)]
-    for decays in range(len(form.decays) + 1):
-        for stage in range(form.stages + 1):
-            if (form.read.decays, form.read.stage) == (decays, stage):
-                program.append(form.read)
-            if group := tuple(row for row in rows if (row.decays, row.stage) == (decays, stage)):
-                program.append(group)
-        if decays < len(form.decays) and form.decays[decays].log_decay != 0.0:
-            program.append((form.decays[decays],))
+    for step in form.program:
+        if isinstance(step, Read):
+            program.append(step)
+        elif isinstance(step, Decay):
+            program += [(step,)] if step.log_decay != 0.0 or step.sign is not None else []
+        elif group := tuple(_folded(row) for row in step if row.write and (row.residual or row.target)):
+            program.append(group)
     return program
 
 

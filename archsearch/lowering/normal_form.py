@@ -83,9 +83,18 @@ class NormalForm:
         return "channel" if any(decay.per_channel for decay in self.decays) else "scalar"
 
     @property
-    def stages(self) -> int:
-        """How many groups of rows act one after another."""
-        return 1 + max((row.stage for row in self.rows), default=-1)
+    def program(self) -> tuple[Decay | tuple[Row, ...] | Read, ...]:
+        """One token's steps in order: decays, groups of rows that act together, the read."""
+        steps: list[Decay | tuple[Row, ...] | Read] = []
+        stages = 1 + max((row.stage for row in self.rows), default=-1)
+        for place in range(len(self.decays) + 1):
+            for stage in range(stages + 1):
+                if (self.read.decays, self.read.stage) == (place, stage):
+                    steps.append(self.read)
+                if group := tuple(row for row in self.rows if (row.decays, row.stage) == (place, stage)):
+                    steps.append(group)
+            steps += self.decays[place : place + 1]
+        return tuple(steps)
 
     def __str__(self) -> str:
         lines = [f"{self.name}({', '.join(operand.name for operand in self.operands)})"]

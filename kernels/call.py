@@ -1,0 +1,165 @@
+"""One call of a rule: its tensors, checked against the rule and against each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from archsearch.dsl import Kind, Operand
+from archsearch.errors import OperandError
+from archsearch.lowering import NormalForm
+
+
+class Result(NamedTuple):
+    """`output` [B, T, HV, V] in the dtype of the values, `state` [B, HV, K, V] after the last token (one a sequence when packed)."""
+
+    output: Tensor
+    state: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Checked inputs. `sequences` is B, or the number of packed sequences; `dtype` is that of the state and of all accumulation."""
+
+    tensors: Mapping[str, Tensor]
+    initial_state: Tensor | None
+    scale: float
+    cu_seqlens: Tensor | None
+    batch: int
+    tokens: int
+    heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    device: torch.device
+    dtype: torch.dtype
+    output_dtype: torch.dtype
+
+    @property
+    def sequences(self) -> int:
+        """How many states there are."""
+        return self.batch if self.cu_seqlens is None else len(self.cu_seqlens) - 1
+
+
+def checked(
+    form: NormalForm,
+    tensors: Mapping[str, Tensor],
+    initial_state: Tensor | None,
+    scale: float | None,
+    cu_seqlens: Tensor | None,
+) -> Call:
+    """The call, or OperandError: what must hold, what came, what to do. Values are looked at in debug mode only (ARCHSEARCH_DEBUG=1)."""
+    _check_names(form, tensors)
+    sizes = _sizes(form, tensors, initial_state)
+    for operand in form.operands:
+        _check_tensor(form, operand, tensors[operand.name], sizes, next(iter(tensors.values())).device)
+    if sizes["HV"] % sizes["H"]:
+        raise OperandError(f"value heads must be a multiple of key heads; got HV={sizes['HV']}, H={sizes['H']} for rule {form.name!r}")
+    device = next(iter(tensors.values())).device
+    if cu_seqlens is not None:
+        _check_offsets(cu_seqlens, sizes, device)
+    states = sizes["B"] if cu_seqlens is None else len(cu_seqlens) - 1
+    if initial_state is not None:
+        _check_state(initial_state, (states, sizes["HV"], sizes["K"], sizes["V"]), device)
+    if os.environ.get("ARCHSEARCH_DEBUG") == "1":
+        check_values(form, tensors)
+    double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
+    values = [tensors[operand.name] for operand in form.operands if operand.kind is Kind.VALUE]
+    addresses = [tensors[operand.name] for operand in form.operands if operand.is_address]
+    default = sizes["K"] ** -0.5 if form.read.scale is None else form.read.scale
+    return Call(
+        tensors=tensors,
+        initial_state=initial_state,
+        scale=default if scale is None else float(scale),
+        cu_seqlens=cu_seqlens,
+        batch=sizes["B"],
+        tokens=sizes["T"],
+        heads=sizes["H"],
+        value_heads=sizes["HV"],
+        key_dim=sizes["K"],
+        value_dim=sizes["V"],
+        device=device,
+        dtype=torch.float64 if double else torch.float32,
+        output_dtype=(values or addresses)[0].dtype,
+    )
+
+
+def check_values(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
+    """OperandError for a positive log decay or a sign other than -1 and 1."""
+    for operand in form.operands:
+        tensor = tensors[operand.name]
+        if operand.kind is Kind.LOG_DECAY and tensor.numel() and tensor.max().item() > 0:
+            raise OperandError(
+                f"log decay {operand.name!r} must be <= 0 everywhere; got a maximum of {tensor.max().item():g}. Pass the natural log of the decay"
+            )
+        if operand.kind is Kind.SIGN and not bool((tensor.abs() == 1).all()):
+            raise OperandError(f"sign {operand.name!r} must be -1 or 1 everywhere; got other values")
+
+
+def _check_names(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
+    names = [operand.name for operand in form.operands]
+    wants = f"rule {form.name!r} takes {', '.join(names)}"
+    missing = [name for name in names if name not in tensors]
+    extra = [name for name in tensors if name not in names]
+    if missing:
+        raise OperandError(f"{wants}; {missing[0]!r} is missing. Pass it by keyword, shape {_shape_of(form, missing[0])}")
+    if extra:
+        raise OperandError(f"{wants}; got {extra[0]!r} as well. Leave it out")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OperandError(f"operand {name!r} must be a tensor of shape {_shape_of(form, name)}; got {type(tensor).__name__}")
+
+
+def _sizes(form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tensor | None) -> dict[str, int]:
+    """B, T, H, HV, K, V as the first tensor that shows each of them says."""
+    sizes: dict[str, int] = {}
+    for operand in form.operands:
+        tensor, dims = tensors[operand.name], operand.shape.strip("[]").split(", ")
+        if tensor.dim() != len(dims):
+            raise OperandError(f"operand {operand.name!r} must have shape {operand.shape}; got {list(tensor.shape)}")
+        for dim, size in zip(dims, tensor.shape, strict=True):
+            sizes.setdefault(dim, size)
+    if initial_state is not None and initial_state.dim() == 4:
+        sizes.setdefault("HV", initial_state.shape[1])
+        sizes.setdefault("V", initial_state.shape[3])
+    sizes.setdefault("HV", sizes["H"])
+    if "V" not in sizes:
+        raise OperandError(f"rule {form.name!r} has no value operand, so V comes from initial_state [B, HV, K, V]; pass one")
+    return sizes
+
+
+def _check_tensor(form: NormalForm, operand: Operand, tensor: Tensor, sizes: dict[str, int], device: torch.device) -> None:
+    expected = [sizes[dim] for dim in operand.shape.strip("[]").split(", ")]
+    if list(tensor.shape) != expected:
+        raise OperandError(f"operand {operand.name!r} of rule {form.name!r} must have shape {operand.shape} = {expected}; got {list(tensor.shape)}")
+    if not tensor.is_floating_point():
+        raise OperandError(f"operand {operand.name!r} must hold floats; got {tensor.dtype}. Convert it with .float()")
+    if tensor.device != device:
+        raise OperandError(f"all operands must be on one device; {operand.name!r} is on {tensor.device}, others on {device}")
+
+
+def _check_state(state: Tensor, expected: tuple[int, ...], device: torch.device) -> None:
+    if tuple(state.shape) != expected:
+        raise OperandError(f"the state must have shape [B, HV, K, V] = {list(expected)} (one a sequence when packed); got {list(state.shape)}")
+    if not state.is_floating_point() or state.device != device:
+        raise OperandError(f"the state must hold floats on {device}; got {state.dtype} on {state.device}")
+
+
+def _check_offsets(cu_seqlens: Tensor, sizes: dict[str, int], device: torch.device) -> None:
+    if sizes["B"] != 1:
+        raise OperandError(f"cu_seqlens packs sequences along T with B = 1; got B = {sizes['B']}. Reshape to [1, B * T, ...]")
+    if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.device != device:
+        raise OperandError(f"cu_seqlens must be [N + 1] int32 or int64 offsets on {device}; got {cu_seqlens.dtype} {list(cu_seqlens.shape)}")
+    if cu_seqlens.device.type == "cpu":
+        offsets = cu_seqlens.tolist()
+        if offsets[0] != 0 or offsets[-1] != sizes["T"] or offsets != sorted(offsets):
+            raise OperandError(f"cu_seqlens must rise from 0 to T = {sizes['T']}; got {offsets}")
+
+
+def _shape_of(form: NormalForm, name: str) -> str:
+    return next(operand.shape for operand in form.operands if operand.name == name)

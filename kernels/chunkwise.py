@@ -1,0 +1,216 @@
+"""The chunkwise form in PyTorch (the algebra is exact; differentiable by autograd).
+
+A chunk holds C tokens and n C rows, n the rows of a token, row i = (token, substep). With G the log decay accumulated since the chunk's
+start at a row's place, S0 the state that enters and S1 the one that leaves:
+
+    L = mask o (A B^T o exp(Ga - Gb))    D = (I + L)^-1 (U - (A exp(Ga)) S0)
+    O = (Q exp(Gq)) S0 + P D             P = mask o (Q B^T o exp(Gq - Gb))
+    S1 = exp(G_C) S0 + (B exp(G_C - Gb))^T D
+
+Wherever a mask is 1 the exponent is <= 0, and no other exponential is formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from archsearch.kernels.call import Call, Result
+from archsearch.kernels.operands import evaluate, log_decay, sign, spread
+from archsearch.kernels.reference import bonus, initial
+from archsearch.lowering import NormalForm
+
+BLOCK = 16
+"""Rows of a sub-block inside which decays per channel are exponentiated pair by pair."""
+
+
+def default_chunk(form: NormalForm) -> int:
+    """Tokens a chunk: 64 rows, at least 8 tokens."""
+    return max(8, 64 // max(1, len(form.rows)))
+
+
+def run(form: NormalForm, call: Call, chunk_size: int | None) -> Result:
+    """All chunks of all sequences."""
+    chunk = chunk_size or default_chunk(form)
+    tensors = spread(form, call)
+    if call.cu_seqlens is None:
+        return _sequence(form, call, tensors, initial(call), chunk)
+    offsets = call.cu_seqlens.tolist()
+    results = [
+        _sequence(form, call, {name: x[:, start:end] for name, x in tensors.items()}, initial(call)[n : n + 1], chunk)
+        for n, (start, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True))
+    ]
+    return Result(torch.cat([result.output for result in results], dim=1), torch.cat([result.state for result in results]))
+
+
+@dataclass(frozen=True, slots=True)
+class Decays:
+    """Log decay since the chunk's start, [B, HV, N, C, 1 or K]: before a token (`entry`), and after each number of its decay points; signs alike."""
+
+    places: tuple[Tensor, ...]
+    signs: tuple[Tensor, ...] | None
+
+    @property
+    def whole(self) -> Tensor:
+        """After all decay points of the chunk's last token: [B, HV, N, 1, 1 or K]."""
+        return self.places[-1][..., -1:, :]
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether channels decay on their own."""
+        return self.whole.shape[-1] > 1
+
+
+def _sequence(form: NormalForm, call: Call, tensors: Mapping[str, Tensor], state: Tensor, chunk: int) -> Result:
+    length = next(iter(tensors.values())).shape[1]
+    if length == 0:
+        return Result(state.new_zeros((call.batch, 0, call.value_heads, call.value_dim)).to(call.output_dtype), state)
+    chunk = min(chunk, length)
+    chunked = {name: _chunked(x, chunk) for name, x in tensors.items()}
+    if any(decay.sign is not None for decay in form.decays):
+        chunked = {name: torch.where(x == 0, 1.0, x) if name.endswith("_sign") else x for name, x in chunked.items()}
+    present = _chunked(state.new_ones((call.batch, length, call.value_heads, 1)), chunk)
+    output, state = _chunks(form, call, chunked, present, state)
+    output = output.flatten(2, 3)[:, :, :length].transpose(1, 2)
+    return Result(output.to(call.output_dtype), state)
+
+
+def _chunked(x: Tensor, chunk: int) -> Tensor:
+    """[B, T, HV, ...] -> [B, HV, N, C, ...], padded with zeros: an empty token changes nothing."""
+    batch, length, heads = x.shape[:3]
+    padding = -length % chunk
+    if padding:
+        x = torch.cat([x, x.new_zeros((batch, padding, *x.shape[2:]))], dim=1)
+    return x.transpose(1, 2).unflatten(2, (-1, chunk))
+
+
+def _chunks(form: NormalForm, call: Call, tensors: Mapping[str, Tensor], present: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """`present` [B, HV, N, C, 1] is 1 at real tokens and 0 at the padding, which must not decay either."""
+    decays = _decays(form, tensors, present)
+    lead = present.shape[:4]
+    a, b, u, ga, gb = _rows(form, call, tensors, decays, lead)
+    gq, stages = decays.places[form.read.decays], _order(form, lead[3], present.device)
+    q = evaluate(form.read.address, tensors)
+    q = present.new_zeros((*lead, call.key_dim)) if q is None else q
+    extra = bonus(form.read, tensors, q)
+    q = _signed(q, decays, form.read.decays)
+
+    lower = _gram(a, ga, b, gb, stages.rows, decays, len(form.rows))
+    unit = lower + torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+    known = torch.cat([u, a * ga.exp()], dim=-1)
+    solved = torch.linalg.solve_triangular(unit, known, upper=False, unitriangular=True)
+    targets, addresses = solved.split([call.value_dim, call.key_dim], dim=-1)
+    scores = _gram(q, gq, b, gb, stages.reads, decays, len(form.rows))
+    leaving = (b * (decays.whole - gb).exp()).transpose(-1, -2)
+    factor = decays.whole.exp().transpose(-1, -2)
+    flip = None if decays.signs is None else decays.signs[-1][..., -1:, :].transpose(-1, -2)
+
+    entering: list[Tensor] = []
+    written: list[Tensor] = []
+    for n in range(lead[2]):
+        entering.append(state)
+        d = targets[:, :, n] - addresses[:, :, n] @ state
+        written.append(d)
+        state = factor[:, :, n] * state + leaving[:, :, n] @ d
+        state = state if flip is None else flip[:, :, n] * state
+    output = (q * gq.exp()) @ torch.stack(entering, 2) + scores @ torch.stack(written, 2)
+    return (output if extra is None else output + extra) * call.scale, state
+
+
+def _decays(form: NormalForm, tensors: Mapping[str, Tensor], present: Tensor) -> Decays:
+    """Cumulative log decays at every place of a token's program."""
+    logs = [log_decay(decay.log_decay, tensors, present) * present for decay in form.decays]
+    zero = torch.zeros_like(present)
+    whole = torch.cumsum(sum(logs, zero), dim=3)
+    after = [whole - sum(logs[i:], zero) for i in range(len(logs))]
+    signs = None
+    if any(decay.sign is not None for decay in form.decays):
+        signs = _signs(form, tensors, torch.ones_like(present))
+    return Decays((*after, whole), signs)
+
+
+def _signs(form: NormalForm, tensors: Mapping[str, Tensor], one: Tensor) -> tuple[Tensor, ...]:
+    """Cumulative signs at every place; a sign is its own inverse, so a token's own later signs are multiplied away."""
+    signs = [one if decay.sign is None else sign(decay.sign, tensors) for decay in form.decays]
+    whole = one
+    for each in signs:
+        whole = whole * each
+    whole = torch.cumprod(whole, dim=3)
+    places = [whole]
+    for each in reversed(signs):
+        places.append(places[-1] * each)
+    return tuple(reversed(places))
+
+
+def _signed(x: Tensor, decays: Decays, place: int) -> Tensor:
+    return x if decays.signs is None else x * decays.signs[place]
+
+
+def _rows(
+    form: NormalForm, call: Call, tensors: Mapping[str, Tensor], decays: Decays, lead: torch.Size
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """a, b [.., nC, K], u [.., nC, V] and the log decays at the place where a row reads and where it writes [.., nC, 1 or K]."""
+    whole = decays.whole
+    zero_k = whole.new_zeros((*lead, call.key_dim))
+    zero_v = whole.new_zeros((*lead, call.value_dim))
+    a, b, u, ga, gb = [], [], [], [], []
+    for row in form.rows:
+        place = 0 if row.previous else row.decays
+        residual, address, target = (evaluate(part, tensors) for part in (row.residual, row.write, row.target))
+        a.append(zero_k if residual is None else _signed(residual, decays, place))
+        b.append(zero_k if address is None else _signed(address, decays, row.decays))
+        u.append(zero_v if target is None else target)
+        ga.append(decays.places[place])
+        gb.append(decays.places[row.decays])
+    return tuple(torch.stack(torch.broadcast_tensors(*part), dim=4).flatten(3, 4) for part in (a, b, u, ga, gb))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which rows a row sees [nC, nC], and which a read sees [C, nC]."""
+
+    rows: Tensor
+    reads: Tensor
+
+
+def _order(form: NormalForm, chunk: int, device: torch.device) -> Order:
+    tokens = torch.arange(chunk, device=device)
+    token = tokens.repeat_interleave(len(form.rows))
+    stage = torch.tensor([row.stage for row in form.rows], device=device).repeat(chunk)
+    previous = torch.tensor([row.previous for row in form.rows], device=device).repeat(chunk)
+    earlier = token[:, None] > token[None, :]
+    own = (token[:, None] == token[None, :]) & (stage[:, None] > stage[None, :]) & ~previous[:, None]
+    read = (tokens[:, None] > token[None, :]) | ((tokens[:, None] == token[None, :]) & (stage[None, :] < form.read.stage))
+    return Order(earlier | own, read)
+
+
+def _gram(x: Tensor, gx: Tensor, w: Tensor, gw: Tensor, mask: Tensor, decays: Decays, substeps: int) -> Tensor:
+    """mask o sum_c x_i[c] w_j[c] exp(gx_i[c] - gw_j[c])."""
+    if not decays.per_channel:
+        exponent = torch.where(mask, gx - gw.transpose(-1, -2), 0.0)
+        return torch.where(mask, (x @ w.transpose(-1, -2)) * exponent.exp(), 0.0)
+    return _gram_per_channel(x, gx, w, gw, mask, decays, substeps)
+
+
+def _gram_per_channel(x: Tensor, gx: Tensor, w: Tensor, gw: Tensor, mask: Tensor, decays: Decays, substeps: int) -> Tensor:
+    """Blocks of whole tokens: against earlier blocks by a product anchored at the block's entry, inside a block pair by pair."""
+    chunk = decays.places[0].shape[3]
+    per_x = x.shape[3] // chunk
+    size = max(1, BLOCK // substeps)
+    entry = decays.places[0]
+    strips: list[Tensor] = []
+    for start in range(0, chunk, size):
+        end = min(start + size, chunk)
+        rows, own, past = slice(start * per_x, end * per_x), slice(start * substeps, end * substeps), slice(0, start * substeps)
+        anchor = entry[..., start : start + 1, :]
+        xi, gi = x[..., rows, :], gx[..., rows, :]
+        inside = mask[rows, own]
+        exponent = torch.where(inside[..., None], gi[..., :, None, :] - gw[..., None, own, :], 0.0)
+        pairs = torch.einsum("...ic,...jc,...ijc->...ij", xi, w[..., own, :], exponent.exp())
+        earlier = (xi * (gi - anchor).exp()) @ (w[..., past, :] * (anchor - gw[..., past, :]).exp()).transpose(-1, -2)
+        later = x.new_zeros((*earlier.shape[:-1], w.shape[-2] - own.stop))
+        strips.append(torch.cat([earlier, torch.where(inside, pairs, 0.0), later], dim=-1))
+    return torch.cat(strips, dim=-2)

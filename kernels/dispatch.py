@@ -1,0 +1,98 @@
+"""A rule and a backend become a callable. A named backend is used or refused, never replaced."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from archsearch.dsl import Rule
+from archsearch.errors import BackendError, OperandError
+from archsearch.kernels import chunkwise, reference
+from archsearch.kernels.call import Call, Result, checked
+from archsearch.lowering import NormalForm, lower
+
+Backend = Literal["auto", "reference", "torch", "triton"]
+BACKENDS = ("auto", "reference", "torch", "triton")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of them."""
+
+    rule: Rule
+    normal_form: NormalForm
+    backend: Backend
+    chunk_size: int | None
+
+    def __call__(
+        self,
+        *,
+        initial_state: Tensor | None = None,
+        scale: float | None = None,
+        cu_seqlens: Tensor | None = None,
+        **operands: Tensor,
+    ) -> Result:
+        """All tokens: `output` [B, T, HV, V], `state` [B, HV, K, V] float32 (float64 when an input is).
+
+        `initial_state`: the same shape as `state`, zeros when left out. `scale` multiplies the address of the output read only.
+        `cu_seqlens` [N + 1]: packed sequences along T with B = 1, N states. Errors: OperandError, BackendError.
+        """
+        call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens)
+        match self._backend(call):
+            case "reference":
+                return reference.run(self.normal_form, call)
+            case "torch":
+                return chunkwise.run(self.normal_form, call, self.chunk_size)
+            case _:
+                from archsearch.kernels.triton import operation
+
+                return operation.run(self.normal_form, call, self.chunk_size)
+
+    def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
+        """One token: every shape without T; `output` [B, HV, V] and the state after it."""
+        token = {name: tensor[:, None] if isinstance(tensor, Tensor) else tensor for name, tensor in operands.items()}  # pyright: ignore[reportUnnecessaryIsInstance]
+        call = checked(self.normal_form, token, state, scale, None)
+        if self._backend(call) == "triton":
+            from archsearch.kernels.triton import operation
+
+            return operation.step(self.normal_form, call)
+        result = reference.run(self.normal_form, call)
+        return Result(result.output[:, 0], result.state)
+
+    @property
+    def source(self) -> str:
+        """The generated Triton source, whatever the backend."""
+        from archsearch.kernels.triton import generation
+
+        return generation.source(self.normal_form, self.chunk_size)
+
+    def _backend(self, call: Call) -> str:
+        if self.backend == "auto":
+            return "triton" if call.device.type == "cuda" and call.dtype != torch.float64 else "torch"
+        if self.backend == "triton" and call.dtype == torch.float64:
+            raise OperandError('backend "triton" takes float32, float16 and bfloat16; got float64. Use backend="torch" or "reference"')
+        if self.backend == "triton" and call.device.type != "cuda" and not _interpreted():
+            raise BackendError(f'backend "triton" needs tensors on a CUDA device; got {call.device}. Move them, or use backend="torch" or "auto"')
+        return self.backend
+
+
+def compile(rule: Rule, backend: Backend = "auto", chunk_size: int | None = None) -> CompiledRule:
+    """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the plan's choice.
+
+    Errors: HoleError for open holes, BackendError for a backend that is unknown or cannot run here.
+    """
+    if backend not in BACKENDS:
+        raise BackendError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
+    if chunk_size is not None and chunk_size < 1:
+        raise BackendError(f"chunk_size must be at least 1 token; got {chunk_size}. Leave it out for the plan's choice")
+    if backend == "triton" and not torch.cuda.is_available() and not _interpreted():
+        raise BackendError('backend "triton" needs a CUDA device; this machine has none. Use backend="torch" or "auto"')
+    return CompiledRule(rule, lower(rule), backend, chunk_size)
+
+
+def _interpreted() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
