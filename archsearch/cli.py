@@ -78,10 +78,12 @@ def rules(*, json: Json = False) -> None:
 @app.command(epilog="Example: archsearch show q_delta")
 def show(rule: RuleName, *, json: Json = False) -> None:
     """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token."""
-    from archsearch.kernels import commands
     from archsearch.mixers.lookup import find_rule
 
-    commands.show(find_rule(rule), json=json)
+    found = find_rule(rule)
+    from archsearch.kernels import commands
+
+    commands.show(found, json=json)
 
 
 @app.command(epilog="Example: archsearch check q_delta --backend torch")
@@ -92,19 +94,23 @@ def check(
     json: Json = False,
 ) -> None:
     """Validity ladder on this machine: the backends agree, gradients, causality, ..."""
-    from archsearch.kernels import commands
     from archsearch.mixers.lookup import find_rule
 
-    commands.check(find_rule(rule), backend=backend, json=json)
+    found = find_rule(rule)
+    from archsearch.kernels import commands
+
+    commands.check(found, backend=backend, json=json)
 
 
 @app.command(epilog="Example: archsearch bench gated_delta_net q_delta eda")
 def bench(rules: RuleNames, *, json: Json = False) -> None:
     """Time forward, forward + backward and step, side by side with the peers that are installed."""
-    from archsearch.kernels import commands
     from archsearch.mixers.lookup import find_rule
 
-    commands.bench([find_rule(rule) for rule in rules], json=json)
+    found = [find_rule(rule) for rule in rules]
+    from archsearch.kernels import commands
+
+    commands.bench(found, json=json)
 
 
 @app.command(epilog="Example: archsearch train studies/configs/trial.yaml training.learning_rate=1e-3")

@@ -1,0 +1,44 @@
+"""`archsearch rules`: the zoo as a table."""
+
+import json as jsonlib
+from importlib import import_module
+
+from rich.console import Console
+from rich.table import Table
+
+from archsearch.dsl.printing import by_name
+from archsearch.lowering import lower
+from archsearch.mixers.zoo import MODULES, rules
+
+COLUMNS = ("name", "equation", "decay", "substeps", "source")
+
+
+def list_rules(*, json: bool) -> None:
+    """Print every rule of the zoo: its steps in order, the kind of its decay, writes a token, and where it comes from."""
+    rows = [_row(name) for name in rules]
+    if json:
+        print(jsonlib.dumps(rows, indent=2))
+        return
+    table = Table(*COLUMNS, show_lines=True)
+    for row in rows:
+        table.add_row(*(str(row[column]) for column in COLUMNS))
+    console = Console()
+    console.print(table)
+    console.print("Next: archsearch show q_delta")
+
+
+def _row(name: str) -> dict[str, str | int]:
+    form = lower(rules[name])
+    return {
+        "name": name,
+        "equation": "\n".join(by_name(step) for step in rules[name].steps),
+        "decay": form.decay_kind,
+        "substeps": len(form.rows),
+        "source": _source(name),
+    }
+
+
+def _source(name: str) -> str:
+    """What the first line of the rule's module says in its last parentheses: paper and equation."""
+    line = (import_module(f"archsearch.mixers.{MODULES[name]}").__doc__ or "").strip().splitlines()[0]
+    return line.rpartition(" (")[2].rstrip(".").removesuffix(")")
