@@ -14,7 +14,7 @@ COLUMNS = ("name", "equation", "decay", "substeps", "source")
 
 
 def list_rules(*, json: bool) -> None:
-    """Print every rule of the zoo: its steps in order, the kind of its decay, writes a token, and where it comes from."""
+    """Print every rule: its steps in order, the kind of its decay, how many writes a token, and where it comes from."""
     rows = [_row(name) for name in rules]
     if json:
         print(jsonlib.dumps(rows, indent=2))
