@@ -23,7 +23,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A split corpus. data_hash: SHA-256 of the raw files read, one after the other in the order of their names."""
+    """A split corpus.
+
+    data_hash: SHA-256 of the raw files read, one after the other in the order of their names; then of the caps, if any.
+    """
 
     train: tuple[Document, ...]
     validation: tuple[Document, ...]
@@ -45,6 +48,8 @@ def read_corpus(source: Source, train_bytes: int | None, held_out_bytes: int | N
     digest = hashlib.sha256()
     for name in sorted(raw):
         digest.update(raw[name])
+    if train_bytes is not None or held_out_bytes is not None:
+        digest.update(f"{train_bytes} {held_out_bytes}".encode())
     return Corpus(train, validation, test, digest.hexdigest())
 
 

@@ -47,8 +47,7 @@ class MqarOptions:
         pairs_of.check_at_least("mqar", "evaluation", self.evaluation, 1)
         if self.power_a <= 0:
             raise TaskError(f"tasks.mqar.power_a must be > 0; got {self.power_a}")
-        if self.tokens is not None:
-            pairs_of.check_at_least("mqar", "tokens", self.tokens, 1)
+        pairs_of.check_at_least("mqar", "tokens", self.tokens, 1)
 
     @property
     def slices(self) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ class OverwriteOptions:
     def __post_init__(self) -> None:
         """Refuse what no sequence can be drawn from. TaskError."""
         for key in ("pairs", "times", "evaluation", "tokens"):
-            pairs_of.check_at_least("mqar_overwrite", key, getattr(self, key) or (1 if key == "tokens" else 0), 1)
+            pairs_of.check_at_least("mqar_overwrite", key, getattr(self, key), 1)
         if not 0 < self.updated <= 1:
             raise TaskError(f"tasks.mqar_overwrite.updated must be in (0, 1]; got {self.updated}")
         if self.power_a <= 0:

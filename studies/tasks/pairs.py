@@ -97,9 +97,9 @@ def check_length(task: str, length: int, needed: int, why: str) -> None:
         raise TaskError(f"tasks.{task}.length must be >= {needed} for {why}; got {length}")
 
 
-def check_at_least(task: str, key: str, value: float, least: float) -> None:
-    """Refuse a number below `least`. TaskError."""
-    if value < least:
+def check_at_least(task: str, key: str, value: float | None, least: float) -> None:
+    """Refuse a number below `least`; None passes. TaskError."""
+    if value is not None and value < least:
         raise TaskError(f"tasks.{task}.{key} must be >= {least}; got {value}")
 
 
