@@ -48,7 +48,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Compare a text with `tests/golden/<file>/<test>.txt`; a missing file fails and prints the command."""
     name = re.sub(r"[^\w.-]+", "_", request.node.name).strip("_")
     path = GOLDEN / Path(request.node.path).stem / f"{name}.txt"
-    update: bool = request.config.getoption("--update-golden")
+    update = bool(request.config.getoption("--update-golden"))
 
     def compare(text: str) -> None:
         text = text.rstrip() + "\n"

@@ -26,7 +26,8 @@ def command_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> Said:
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert isinstance(left.value.code, int)
-    return Said(left.value.code, *capsys.readouterr())
+    said = capsys.readouterr()
+    return Said(left.value.code, said.out, said.err)
 
 
 def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
