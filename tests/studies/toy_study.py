@@ -77,6 +77,7 @@ class ToyBody:
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         state = records.read_json(clerk.trial.checkpoints / "latest.json") or {"step": 0, "sum": 0.0}
         clerk.trial.checkpoints.mkdir(exist_ok=True)
+        (clerk.trial.path / "pid").write_text(str(os.getpid()))
         step, total = int(str(state["step"])), float(str(state["sum"]))
         choices = clerk.proposal["choices"]
         while clerk.goes_on(step / STEPS) if step else True:
@@ -107,7 +108,7 @@ def study(directory: Path, executor: Callable[[], Executor], *, trials: int, **o
     carry_out(
         StudyDirectory(directory),
         options.pop("plan", None) or plan(),
-        resolve=resolve,
+        resolve=options.pop("resolve", resolve),
         suggest=suggest,
         executor=executor,
         limits=Limits(trials),

@@ -1,0 +1,62 @@
+"""Files are whole or absent, whatever moment the writer dies at."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from archsearch.studies import records
+
+
+class Fault(Exception):
+    pass
+
+
+def _fault(path: Path) -> None:
+    raise Fault(path.name)
+
+
+def test_a_write_that_dies_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    records.write_json(path, {"x": 1})
+    records.watch = _fault
+    with pytest.raises(Fault):
+        records.write_json(path, {"x": 2})
+    assert records.read_json(path) == {"x": 1}
+
+
+def test_an_absent_file_reads_as_none_and_no_lines(tmp_path: Path) -> None:
+    assert records.read_json(tmp_path / "none.json") is None
+    assert records.read_lines(tmp_path / "none.jsonl") == []
+    assert not records.cut_torn_tail(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("torn", [1, 5, 9])
+def test_a_torn_last_line_is_left_out_and_can_be_cut(tmp_path: Path, torn: int) -> None:
+    path = tmp_path / "a.jsonl"
+    records.append_json(path, {"line": 1})
+    records.append_json(path, {"line": 2})
+    path.write_bytes(path.read_bytes()[:-torn])
+    assert records.read_lines(path) == [{"line": 1}]
+    assert records.cut_torn_tail(path)
+    records.append_json(path, {"line": 3})
+    assert records.read_lines(path) == [{"line": 1}, {"line": 3}]
+    assert (tmp_path / "a.jsonl.torn").exists()
+
+
+def test_numbers_that_json_does_not_know_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.append_json(tmp_path / "a.jsonl", {"loss": float("nan")})
+    assert records.read_lines(tmp_path / "a.jsonl") == []
+
+
+def test_nothing_but_the_file_stays_behind(tmp_path: Path) -> None:
+    records.write_json(tmp_path / "a.json", {"x": [1, 2]})
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": [1, 2]}
+
+
+def test_a_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[1]")
+    with pytest.raises(ValueError, match="must hold one JSON object; got list"):
+        records.read_json(tmp_path / "a.json")
