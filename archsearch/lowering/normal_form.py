@@ -176,10 +176,11 @@ def _row(step: Any, stage: int, decays: int) -> Row:
     target = scaled(expand(step.target), strength)
     if isinstance(step, dsl.Write):
         return Row(stage, decays, False, address, (), target)
-    return Row(stage, decays, previous, address, scaled(_residual(step), strength), target)
+    return Row(stage, decays, previous, address, scaled(residual(step), strength), target)
 
 
-def _residual(step: dsl.DeltaWrite) -> Expression:
+def residual(step: dsl.DeltaWrite) -> Expression:
+    """The address at which a delta write recalls: its own, that plus the query feedback, or the one given."""
     if step.residual is None:
         return expand(step.address)
     if isinstance(step.residual, dsl.QueryFeedback):
