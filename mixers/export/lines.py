@@ -1,0 +1,69 @@
+"""Lines of generated Python, laid out as `ruff format` would at the project's width."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from archsearch.dsl import Expression, Operand
+
+WIDTH = 120
+
+
+class Names:
+    """Operands as variables: their own names, but for those that the generated file uses itself."""
+
+    def __init__(self, operands: Iterable[Operand], taken: Collection[str]) -> None:
+        self._of: dict[str, str] = {}
+        for operand in operands:
+            name = operand.name if not operand.name.startswith("_") else f"x{operand.name}"
+            while name in taken or name in self._of.values():
+                name += "_"
+            self._of[operand.name] = name
+
+    def __getitem__(self, operand: Operand) -> str:
+        return self._of[operand.name]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every variable, in the order of the operands."""
+        return tuple(self._of.values())
+
+
+def terms(expression: Expression, names: Names) -> list[str]:
+    """The signed terms of a sum: `["beta * k", "- 0.5 * q"]`; none for zero."""
+    texts: list[str] = []
+    for term in expression:
+        factors = [names[gate] for gate in term.gates] + ([] if term.vector is None else [names[term.vector]])
+        size = abs(term.coefficient)
+        product = " * ".join([*([] if size == 1.0 and factors else [repr(size)]), *factors])
+        sign = ("-" if term.coefficient < 0 else "") if not texts else ("- " if term.coefficient < 0 else "+ ")
+        texts.append(sign + product)
+    return texts
+
+
+def assign(target: str, signed: Sequence[str], indent: int = 4) -> str:
+    """`target = term + term`, in parentheses when it is longer than a line."""
+    space, whole = " " * indent, " ".join(signed)
+    if len(line := f"{space}{target} = {whole}") <= WIDTH:
+        return line
+    inner = [whole] if len(whole) + indent + 4 <= WIDTH else list(signed)
+    return "\n".join([f"{space}{target} = (", *(f"{space}    {part}" for part in inner), f"{space})"])
+
+
+def call(before: str, arguments: Sequence[str], after: str = ")", indent: int = 4) -> str:
+    """`before` ends in an opening bracket: all on one line, or the arguments on the next, or one a line."""
+    space = " " * indent
+    if len(line := f"{space}{before}{', '.join(arguments)}{after}") <= WIDTH:
+        return line
+    if len(inner := f"{space}    {', '.join(arguments)}") <= WIDTH:
+        return f"{space}{before}\n{inner}\n{space}{after}"
+    return "\n".join([f"{space}{before}", *(f"{space}    {argument}," for argument in arguments), f"{space}{after}"])
+
+
+def unpacked(names: Sequence[str], source: str, indent: int = 4) -> str:
+    """`a, b = source`; one name is unpacked as `(a,) = source`."""
+    if len(names) == 1:
+        return f"{' ' * indent}({names[0]},) = {source}"
+    if len(line := f"{' ' * indent}{', '.join(names)} = {source}") <= WIDTH:
+        return line
+    return call("(", names, f") = {source}", indent)
