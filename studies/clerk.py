@@ -15,6 +15,8 @@ from archsearch.studies.directory import Measurement, Result, StudyDirectory, Tr
 from archsearch.studies.outcomes import Outcome, Unstable, classify
 
 POLL_SECONDS = 0.02
+ROUNDING = 1e-8
+"""Fractions of a budget nearer than this are one."""
 
 
 class Superseded(Exception):
@@ -66,8 +68,9 @@ class Clerk:
         return self._curve[-1] if self._curve else None
 
     def tokens(self, fraction: float) -> int:
-        """The tokens of the whole trial at a fraction of its budget."""
-        return max(1, round(fraction * self._total))
+        """The tokens of the whole trial at a fraction of its budget; at a rung, exactly the rung's."""
+        near = [tokens for tokens in self._rungs if abs(tokens / self._total - fraction) < ROUNDING]
+        return near[0] if near else max(1, round(fraction * self._total))
 
     @property
     def rung_fractions(self) -> list[float]:

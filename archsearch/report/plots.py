@@ -1,0 +1,127 @@
+"""Plots as SVG: points and lines between two axes, labelled where they stand, coloured by the page's style."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from archsearch.report.scales import Axis, Scale, compact, fitted
+
+WIDTH, HEIGHT = 760, 400
+LEFT, RIGHT, TOP, BOTTOM = 64, 150, 18, 48
+LABEL_HEIGHT = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point. tone: a CSS class of the page (`winner`, `tone0` .. `tone7`, `muted`). label: beside it, if any; hint: on hover.
+
+    hollow: drawn as a ring.
+    """
+
+    x: float
+    y: float
+    tone: str
+    label: str = ""
+    hint: str = ""
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Joined points. label: at its right end, if any. stepped: drawn as stairs. dashed: a reference."""
+
+    points: Sequence[tuple[float, float]]
+    tone: str
+    label: str = ""
+    hint: str = ""
+    stepped: bool = False
+    dashed: bool = False
+
+
+def plot(x: Axis, y: Axis, *, lines: Sequence[Line] = (), marks: Sequence[Mark] = (), summary: str) -> str:
+    """A drawing of lines below marks. summary: what it shows, for those who do not see it."""
+    xs = [p[0] for line in lines for p in line.points] + [mark.x for mark in marks]
+    ys = [p[1] for line in lines for p in line.points] + [mark.y for mark in marks]
+    across = fitted(x, xs, LEFT, WIDTH - RIGHT)
+    up = fitted(y, ys, HEIGHT - BOTTOM, TOP)
+    parts = [_grid(across, up)]
+    parts += [_line(line, across, up) for line in lines]
+    parts += [_mark(mark, across, up) for mark in marks]
+    parts += _labels(lines, marks, across, up)
+    return (
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(summary)}">'
+        + "".join(parts)
+        + "</svg>"
+    )
+
+
+def _grid(across: Scale, up: Scale) -> str:
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    parts: list[str] = []
+    for tick in up.ticks():
+        at = up.place(tick)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{up.label(tick)}</text>')
+    for tick in across.ticks():
+        at = across.place(tick)
+        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{bottom}"/>')
+        parts.append(f'<text class="tick" x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{across.label(tick)}</text>')
+    middle = (TOP + bottom) / 2
+    parts.append(f'<text class="axis" x="{(LEFT + right) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(across.axis.label)}</text>')
+    parts.append(
+        f'<text class="axis" transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">{escape(up.axis.label)}</text>'
+    )
+    return "".join(parts)
+
+
+def _line(line: Line, across: Scale, up: Scale) -> str:
+    places = [(across.place(a), up.place(b)) for a, b in line.points]
+    if not places:
+        return ""
+    path = f"M{places[0][0]:.1f} {places[0][1]:.1f}"
+    for a, b in places[1:]:
+        path += f"H{a:.1f}V{b:.1f}" if line.stepped else f"L{a:.1f} {b:.1f}"
+    style = "line dashed" if line.dashed else "line"
+    return f'<path class="{style} {line.tone}" d="{path}"><title>{escape(line.hint or line.label)}</title></path>'
+
+
+def _mark(mark: Mark, across: Scale, up: Scale) -> str:
+    at_x, at_y = across.place(mark.x), up.place(mark.y)
+    style = "mark hollow" if mark.hollow else "mark"
+    radius = 6 if mark.tone == "winner" else 4.5
+    hint = mark.hint or f"{mark.label} ({compact(mark.x)}, {compact(mark.y)})"
+    return f'<circle class="{style} {mark.tone}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="{radius}"><title>{escape(hint)}</title></circle>'
+
+
+def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Scale) -> list[str]:
+    """The labels of lines at the right edge, moved apart, and of marks beside them."""
+    ends = sorted((up.place(line.points[-1][1]), line) for line in lines if line.label and line.points) if lines else []
+    parts: list[str] = []
+    for place, (_, line) in zip(spread([end for end, _ in ends]), ends, strict=True):
+        parts.append(_text(WIDTH - RIGHT + 8, place + 4, line.tone, line.label))
+    taken: list[tuple[float, float]] = []
+    for mark in sorted((m for m in marks if m.label), key=lambda m: up.place(m.y)):
+        at_x, at_y = across.place(mark.x) + 9, up.place(mark.y) + 4
+        while any(abs(at_y - y) < LABEL_HEIGHT and abs(at_x - x) < 110 for x, y in taken):
+            at_y += LABEL_HEIGHT / 3
+        taken.append((at_x, at_y))
+        parts.append(_text(at_x, at_y, mark.tone, mark.label))
+    return parts
+
+
+def spread(places: Sequence[float]) -> list[float]:
+    """Rising places moved apart until labels fit between them, each as little as its place below the one before allows."""
+    moved: list[float] = []
+    for place in places:
+        moved.append(place if not moved else max(place, moved[-1] + LABEL_HEIGHT))
+    overflow = moved[-1] - (HEIGHT - BOTTOM) if moved else 0.0
+    if overflow > 0:
+        limit = HEIGHT - BOTTOM
+        for index in reversed(range(len(moved))):
+            moved[index] = min(moved[index], limit)
+            limit = moved[index] - LABEL_HEIGHT
+    return moved
+
+
+def _text(x: float, y: float, tone: str, text: str) -> str:
+    return f'<text class="label {tone}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'

@@ -1,0 +1,99 @@
+"""Tables: one description, written as HTML, CSV and JSON."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. key: of the rows. title: of the head. digits: decimals of numbers; None shows 4 significant digits.
+
+    percent: numbers are shares, shown as percent. bar: numbers are drawn as bars too, from 0 to the column's largest.
+    unit: of the numbers, in the head.
+    """
+
+    key: str
+    title: str
+    digits: int | None = None
+    percent: bool = False
+    bar: bool = False
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under columns. name: of the files. marks: a CSS class by row index, as `winner`."""
+
+    name: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Cell]]
+    marks: Mapping[int, str]
+
+    def html(self) -> str:
+        """The table, numbers right-aligned, in a box that scrolls sideways on a narrow screen."""
+        head = "".join(f"<th{_side(self, column)}>{_title(column)}</th>" for column in self.columns)
+        body = "".join(self._row(index, row) for index, row in enumerate(self.rows))
+        return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+    def csv(self) -> str:
+        """The table with full precision, keys as head."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([column.key for column in self.columns])
+        writer.writerows([["" if row.get(c.key) is None else row.get(c.key) for c in self.columns] for row in self.rows])
+        return out.getvalue()
+
+    def json(self) -> str:
+        """The table as a list of objects with full precision."""
+        rows = [{column.key: row.get(column.key) for column in self.columns} for row in self.rows]
+        return json.dumps(rows, indent=1) + "\n"
+
+    def _row(self, index: int, row: Mapping[str, Cell]) -> str:
+        mark = self.marks.get(index)
+        cells = "".join(f"<td{_side(self, column)}>{self._cell(column, row.get(column.key))}</td>" for column in self.columns)
+        return f'<tr class="{escape(mark)}">{cells}</tr>' if mark else f"<tr>{cells}</tr>"
+
+    def _cell(self, column: Column, value: Cell) -> str:
+        text = escape(shown(value, column))
+        if not column.bar or not _is_number(value):
+            return text
+        largest = max((abs(float(v)) for row in self.rows if _is_number(v := row.get(column.key))), default=0.0)
+        share = abs(float(value or 0)) / largest if largest else 0.0
+        return f'<span class="bar" style="--share:{share:.3f}">{text}</span>'
+
+
+def shown(value: Cell, column: Column) -> str:
+    """A cell as text: a dash for nothing, a number by its column's rule."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if not math.isfinite(value):
+        return str(value)
+    if column.percent:
+        return f"{100 * value:.{1 if column.digits is None else column.digits}f} %"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", "\u202f")
+    return f"{value:.4g}" if column.digits is None else f"{value:.{column.digits}f}"
+
+
+def _title(column: Column) -> str:
+    unit = f' <span class="unit">{escape(column.unit)}</span>' if column.unit else ""
+    return escape(column.title) + unit
+
+
+def _side(table: Table, column: Column) -> str:
+    values = [row.get(column.key) for row in table.rows]
+    numeric = all(value is None or _is_number(value) for value in values) and any(v is not None for v in values)
+    return ' class="number"' if numeric else ""
+
+
+def _is_number(value: Cell) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

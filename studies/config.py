@@ -1,0 +1,89 @@
+"""What a user writes to ask for a study: one YAML file, read into these."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from archsearch.errors import ConfigError
+from archsearch.holes import has_holes
+from archsearch.spaces.lookup import find_space
+from archsearch.spaces.space import Space
+from archsearch.studies.executor import Resources
+from archsearch.studies.fronts import Direction
+from archsearch.studies.proposals import SamplerOptions
+from archsearch.studies.rungs import RungOptions
+from archsearch.studies.tasks.registry import Tasks
+from archsearch.studies.training.typed_data import from_plain, to_plain
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """Seeds of initialisation and data. search: of the trials of the search, and of its proposals."""
+
+    search: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StudyConfig:
+    """A study.
+
+    space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME. model, training, budget: values that replace
+    the space's. objectives: names of measured values, by default each task's own; the first one leads. trials: proposals
+    beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the mixers. directory:
+    where the study lives.
+    """
+
+    space: str
+    tasks: Tasks
+    directory: Path
+    objectives: Mapping[str, Direction] = field(default_factory=dict[str, Direction])
+    trials: int = 20
+    baselines: tuple[str, ...] = ()
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    budget: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    evaluations: int = 8
+    rungs: RungOptions = RungOptions()
+    sampler: SamplerOptions = SamplerOptions()
+    seeds: Seeds = Seeds()
+    resources: Resources = Resources()
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if self.trials < 0:
+            raise ConfigError(f"trials must be >= 0; got {self.trials}")
+        if self.evaluations < 1:
+            raise ConfigError(f"evaluations must be >= 1; got {self.evaluations}")
+
+    def load_space(self) -> Space:
+        """The space with this configuration's values in it. SpaceError or ConfigError if it cannot be."""
+        space = find_space(self.space)
+        return dataclasses.replace(
+            space,
+            model=overridden(space.model, self.model, "model"),
+            training=overridden(space.training, self.training, "training"),
+            budget=overridden(space.budget, self.budget, "budget"),
+        )
+
+    def named_objectives(self) -> dict[str, Direction]:
+        """The objectives asked for, or each task's own."""
+        if self.objectives:
+            return dict(self.objectives)
+        built = self.tasks.build().values()
+        return {task.objective.name: task.objective.direction for task in built}
+
+
+def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
+    """Options with some of their fields replaced by plain data; a hole may be replaced too. ConfigError for a bad one."""
+    if not values:
+        return part
+    assert dataclasses.is_dataclass(part) and not isinstance(part, type)
+    kept = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in values}
+    plain = {name: to_plain(value) for name, value in kept.items() if not has_holes(value)}
+    parsed = from_plain(type(part), {**plain, **values}, where)
+    return dataclasses.replace(part, **{name: getattr(parsed, name) for name in values})

@@ -1,0 +1,118 @@
+"""A study from its configuration: the question, the space, the workers; and the engine carries it out."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from archsearch.errors import ConfigError
+from archsearch.mixers.lookup import find_rule
+from archsearch.spaces.resolution import baseline, suggesting
+from archsearch.spaces.space import Space
+from archsearch.studies.config import StudyConfig
+from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.driver import Limits
+from archsearch.studies.engine import carry_out
+from archsearch.studies.executor import Executor
+from archsearch.studies.fronts import Direction
+from archsearch.studies.plan import Plan
+from archsearch.studies.points import Candidate
+from archsearch.studies.tasks.task import Task
+from archsearch.studies.training.configuration import read_config
+from archsearch.studies.training.typed_data import to_plain
+
+STATIC_VALUES = ("parameters", "flops_per_token", "state_bytes")
+"""Values of a trial that are known without training; they may be objectives."""
+
+
+def run_study(
+    config: StudyConfig | Path | str, *, announce: Callable[[str], None] = lambda text: None
+) -> StudyDirectory:
+    """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
+
+    announce: told in words what happens. Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a
+    bad question, before anything is written; StudyError for a directory of another question; StudyLockedError; BugError.
+    """
+    if not isinstance(config, StudyConfig):
+        config = read_config(StudyConfig, Path(config))
+    space = config.load_space()
+    tasks = config.tasks.build()
+    plan = make_plan(config, space, tasks)
+    directory = StudyDirectory(config.directory)
+    carry_out(
+        directory,
+        plan,
+        resolve=lambda choose: Candidate(space.resolve(choose), space.hash),
+        suggest=suggesting,
+        executor=lambda: _workers(config),
+        limits=Limits(config.trials, config.resources.time_limit),
+        announce=announce,
+    )
+    return directory
+
+
+def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> Plan:
+    """The question of a study. SpaceError, ConfigError if it has no answer."""
+    tokens = task_tokens(config, space)
+    objectives = _objectives(config, tasks)
+    return Plan(
+        objectives=objectives,
+        rungs=config.rungs,
+        sampler=config.sampler,
+        seed=config.seeds.search,
+        total_tokens=sum(tokens.values()),
+        holes=len(space.holes),
+        baselines={name: baseline(space, name, find_rule(name)) for name in config.baselines},
+        question={
+            "space_hash": space.hash,
+            "tasks": {name: {"data_hash": task.data_hash, "tokens": tokens[name]} for name, task in tasks.items()},
+            "evaluations": config.evaluations,
+        },
+        details={
+            "space": str(space),
+            "space_name": config.space,
+            "config": to_plain(config),
+            "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
+        },
+    )
+
+
+def task_tokens(config: StudyConfig, space: Space) -> dict[str, int]:
+    """The training tokens of each task: its own, else the budget's. ConfigError if neither names them."""
+    found: dict[str, int] = {}
+    for name, options in config.tasks.chosen.items():
+        tokens = options.tokens or space.budget.tokens
+        if tokens is None:
+            raise ConfigError(f"tasks.{name} needs a token budget; set tasks.{name}.tokens or budget.tokens")
+        found[name] = tokens
+    return found
+
+
+def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Direction]:
+    own = {task.objective.name: task.objective.direction for task in tasks.values()}
+    if not config.objectives:
+        return own
+    for name, direction in config.objectives.items():
+        if direction is not own.get(name, direction):
+            raise ConfigError(f"objectives.{name} must be {own[name].value}: better values go that way; got {direction.value}")
+    return dict(config.objectives)
+
+
+def _task_record(task: Task, tokens: int) -> dict[str, Any]:
+    """What readers of a study want to know of a task: chance and other trivial predictors among it."""
+    return {
+        "description": task.description,
+        "objective": task.objective.name,
+        "direction": task.objective.direction.value,
+        "tokens": tokens,
+        "data_hash": task.data_hash,
+        "baselines": dict(task.baselines()),
+    }
+
+
+def _workers(config: StudyConfig) -> Executor:
+    from archsearch.studies.body import TrainingBody
+    from archsearch.studies.ray_executor import RayExecutor
+
+    return RayExecutor(TrainingBody(), config.resources)
+
+
