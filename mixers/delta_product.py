@@ -1,6 +1,7 @@
 """DeltaProduct: n delta writes a token, one after another (arXiv 2502.10297, Eq. 5; gated: the state decays once, before the first)."""
 
 from archsearch.dsl import Rule, decay, delta_write, gate, key, log_decay, query, read, value
+from archsearch.mixers.layer.options import Layer, MambaDecay, Sigmoid
 
 
 def delta_product(n: int, *, gated: bool) -> Rule:
@@ -10,4 +11,11 @@ def delta_product(n: int, *, gated: bool) -> Rule:
     return Rule(name, *([decay(log_decay("g"))] if gated else []), *writes, read(query("q")))
 
 
+def delta_product_layer(n: int, *, gated: bool) -> Layer:
+    """The paper's layer of `delta_product(n, gated=gated)`: strengths in (0, 2), which allow reflections."""
+    strengths = {f"beta{j}": Sigmoid(scale=2.0) for j in range(1, n + 1)}
+    return Layer(expand_v=2.0, operands={**strengths, **({"g": MambaDecay(low=0, high=16)} if gated else {})})
+
+
 RULE = delta_product(2, gated=True)
+LAYER = delta_product_layer(2, gated=True)

@@ -1,8 +1,19 @@
 """EDA with one decay a head instead of one a channel (arXiv 2606.26560, Eq. 8 with D = alpha I)."""
 
 from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, read, value
+from archsearch.mixers.layer.options import BoundedDecay, Layer, LowRank, Sigmoid
 
 q, k, v, e = query("q"), key("k"), value("v"), key("e")
 g, beta, gamma = log_decay("g"), gate("beta"), gate("gamma")
 
 RULE = Rule("eda_scalar", decay(g), erase(e, strength=gamma), delta_write(k, v, strength=beta), read(q))
+
+LAYER = Layer(  # gamma starts at 0.12, where the paper is silent
+    output_gate="sigmoid",
+    gate_projection=LowRank(None, shared=True, bias=True),
+    operands={
+        "e": LowRank(16),
+        "g": BoundedDecay("eda"),
+        "gamma": Sigmoid(bias=-2.0),
+    },
+)

@@ -1,0 +1,208 @@
+"""The mixer: a rule with sources for its operands, an output norm and gate, and a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from archsearch.dsl import Rule
+from archsearch.errors import OperandError
+from archsearch.kernels.dispatch import Backend, compile
+from archsearch.mixers.layer.cache import MixerCache, advance, positions_of
+from archsearch.mixers.layer.convolution import ShortConvolution
+from archsearch.mixers.layer.initialisation import Stream
+from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.layer.output import Output
+from archsearch.mixers.layer.packing import Packing, packing_of
+from archsearch.mixers.layer.papers import paper_layer
+from archsearch.mixers.layer.plan import LayerPlan, Part, plan_layer
+from archsearch.mixers.layer.sources import Source, source_of
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Neighbouring rows of the fused projection that share a convolution, or one source without any.
+
+    sources: their names. inputs, sizes: rows before and after the lift of each. convolution: its number, if any.
+    """
+
+    sources: tuple[str, ...]
+    inputs: tuple[int, ...]
+    sizes: tuple[int, ...]
+    convolution: int | None
+
+
+class Mixer(nn.Module):
+    """A layer from any rule: [B, T, width] -> [B, T, width].
+
+    layer: None is the paper's layer for a rule of the zoo, else `Layer()`. backend, chunk_size: as in
+    `archsearch.compile`. stream: where initial values come from; None is torch's generator.
+
+    Errors: HoleError for open holes, ConfigError for sizes or sources that do not fit, BackendError.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        width: int,
+        heads: int,
+        layer: Layer | None = None,
+        backend: Backend = "auto",
+        chunk_size: int | None = None,
+        *,
+        stream: Stream | None = None,
+    ) -> None:
+        super().__init__()
+        self.compiled = compile(rule, backend=backend, chunk_size=chunk_size)
+        self.plan = plan_layer(rule, width, heads, layer_of(rule, layer))
+        stream = stream or Stream.fresh()
+        alike = self.plan.alike()
+        self.projection = nn.Parameter(_projection(self.plan, stream))
+        self.sources = nn.ModuleDict({_key(parts): source_of(parts, stream / _key(parts)) for parts in alike})
+        self.convolutions = nn.ModuleList(_convolutions(self.plan, stream))
+        self.output = Output(self.plan, stream)
+        self._blocks = _blocks(self.plan, alike)
+        self._order = _order(self.plan, alike)
+
+    def forward(self, x: Tensor, cache: MixerCache | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
+        """[B, T, width] -> [B, T, width], T >= 0.
+
+        cache: goes on after the pieces it has seen and is moved on in place; it carries no gradient. cu_seqlens
+        [N + 1]: sequences packed along T, B = 1; the cache is then one of N sequences.
+
+        Errors: OperandError for shapes that do not fit.
+        """
+        packing = packing_of(x, cu_seqlens)
+        self._check(x, cache, packing)
+        *blocks, gate = F.linear(x, self.projection).split(self._splits, dim=-1)
+        rows: dict[str, Tensor] = {}
+        for block, given in zip(self._blocks, blocks, strict=True):
+            rows |= self._prepared(block, given, cache, packing)
+        operands = self._operands(rows, self._positions(x, cache, packing))
+        return self.output(self._recalled(operands, cache, cu_seqlens), gate, operands)
+
+    def init_cache(self, batch: int) -> MixerCache:
+        """The memory before the first token, for `batch` sequences."""
+        sizes, weight = self.plan.sizes, self.projection
+        state_type = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        shape = (batch, sizes.value_heads, sizes.key, sizes.value)
+        return MixerCache(
+            torch.zeros(shape, dtype=state_type, device=weight.device),
+            tuple(weight.new_zeros(batch, width - 1, channels) for width, channels in self.plan.convolutions),
+            torch.zeros(batch, dtype=torch.int64, device=weight.device) if self.plan.rotary else None,
+        )
+
+    def extra_repr(self) -> str:
+        """Rule and sizes, for printing a model."""
+        sizes = self.plan.sizes
+        heads = f"heads={sizes.heads}, value_heads={sizes.value_heads}, K={sizes.key}, V={sizes.value}"
+        return f"{self.plan.rule.name}, width={sizes.width}, {heads}"
+
+    @property
+    def _splits(self) -> list[int]:
+        return [*(sum(block.inputs) for block in self._blocks), self.plan.gate_inputs]
+
+    def _prepared(
+        self, block: Block, rows: Tensor, cache: MixerCache | None, packing: Packing | None
+    ) -> dict[str, Tensor]:
+        """The block's rows, lifted and convolved, by source."""
+        if block.inputs != block.sizes or len(block.sources) == 1:
+            pieces = zip(block.sources, rows.split(block.inputs, dim=-1), strict=True)
+            lifted = [self._source(name).lifted(piece) for name, piece in pieces]
+            rows = lifted[0] if len(lifted) == 1 else torch.cat(lifted, dim=-1)
+        if block.convolution is not None:
+            convolution = cast(ShortConvolution, self.convolutions[block.convolution])
+            rows = convolution(rows, None if cache is None else cache.convolutions[block.convolution], packing)
+        return dict(zip(block.sources, rows.split(block.sizes, dim=-1), strict=True))
+
+    def _operands(self, rows: dict[str, Tensor], positions: Tensor | None) -> dict[str, Tensor]:
+        """Every operand by name, each after the one that it is made of."""
+        done: dict[str, Tensor] = {}
+        for name in self._order:
+            done |= self._source(name)(rows[name], positions, done)
+        return done
+
+    def _recalled(self, operands: dict[str, Tensor], cache: MixerCache | None, cu_seqlens: Tensor | None) -> Tensor:
+        """The rule itself: [B, T, HV, V]. One token with a cache is one step."""
+        one = next(iter(operands.values()))
+        with torch.autocast(one.device.type, enabled=False):
+            if cache is None:
+                return self.compiled(cu_seqlens=cu_seqlens, **operands).output
+            state = cache.state.clone() if torch.is_grad_enabled() else cache.state
+            if one.shape[1] == 1 and cu_seqlens is None:
+                result = self.compiled.step(state=state, **{name: x[:, 0] for name, x in operands.items()})
+                result = result._replace(output=result.output[:, None])
+            else:
+                result = self.compiled(initial_state=state, cu_seqlens=cu_seqlens, **operands)
+        cache.state.copy_(result.state.detach())
+        return result.output
+
+    def _positions(self, x: Tensor, cache: MixerCache | None, packing: Packing | None) -> Tensor | None:
+        if not self.plan.rotary:
+            return None
+        past = None if cache is None else cache.position
+        positions = positions_of(x, packing, past)
+        if past is not None:
+            advance(past, x, packing)
+        return positions
+
+    def _source(self, name: str) -> Source:
+        return cast(Source, self.sources[name])
+
+    def _check(self, x: Tensor, cache: MixerCache | None, packing: Packing | None) -> None:
+        width = self.plan.sizes.width
+        if x.dim() != 3 or x.shape[2] != width:
+            raise OperandError(f"the mixer takes [B, T, {width}]; got {list(x.shape)}")
+        sequences = x.shape[0] if packing is None else packing.sequences
+        if cache is not None and cache.state.shape[0] != sequences:
+            raise OperandError(
+                f"the cache must hold {sequences} sequences; got one of {cache.state.shape[0]}. Use init_cache({sequences})"
+            )
+
+
+def layer_of(rule: Rule, layer: Layer | None) -> Layer:
+    """`layer` itself; None is the paper's layer for a rule of the zoo, else the default one."""
+    return layer or paper_layer(rule) or Layer()
+
+
+def _key(parts: tuple[Part, ...]) -> str:
+    return "_".join(part.name for part in parts)
+
+
+def _projection(plan: LayerPlan, stream: Stream) -> Tensor:
+    """[inputs, width], the rows of each operand drawn by its name."""
+    blocks = [(part.name, part.inputs) for part in plan.parts] + [("gate", plan.gate_inputs)]
+    return torch.cat([(stream / name / "projection").normal(rows, plan.sizes.width) for name, rows in blocks])
+
+
+def _convolutions(plan: LayerPlan, stream: Stream) -> list[ShortConvolution]:
+    return [
+        ShortConvolution(
+            [(stream / part.name, part.size) for part in plan.parts if part.conv == width],
+            width,
+            bias=plan.layer.conv_bias,
+        )
+        for width, _ in plan.convolutions
+    ]
+
+
+def _blocks(plan: LayerPlan, alike: tuple[tuple[Part, ...], ...]) -> list[Block]:
+    widths = [width for width, _ in plan.convolutions]
+    keyed = ((parts[0].conv or -1 - index, parts) for index, parts in enumerate(alike))
+    blocks: list[Block] = []
+    for width, group in groupby(keyed, key=lambda pair: pair[0]):
+        members = [parts for _, parts in group]
+        inputs = tuple(sum(part.inputs for part in parts) for parts in members)
+        sizes = tuple(sum(part.size for part in parts if part.map is not None) for parts in members)
+        blocks.append(Block(tuple(map(_key, members)), inputs, sizes, widths.index(width) if width > 0 else None))
+    return blocks
+
+
+def _order(plan: LayerPlan, alike: tuple[tuple[Part, ...], ...]) -> list[str]:
+    place = {part.name: place for place, part in enumerate(plan.evaluation())}
+    return [_key(parts) for parts in sorted(alike, key=lambda parts: max(place[part.name] for part in parts))]

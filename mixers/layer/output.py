@@ -1,0 +1,45 @@
+"""From what the memory recalled to the layer's output: skip, norm, gate, projection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from archsearch.mixers.layer.initialisation import Stream, gate_constant
+from archsearch.mixers.layer.norms import exact
+from archsearch.mixers.layer.plan import LayerPlan
+from archsearch.mixers.layer.sources import Lift
+
+
+class Output(nn.Module):
+    """W_o (RMSNorm(o + D v) * gate), the norm over the V channels of a head; with `gate_first` RMSNorm((o + D v) * gate)."""
+
+    def __init__(self, plan: LayerPlan, stream: Stream) -> None:
+        super().__init__()
+        sizes, layer = plan.sizes, plan.layer
+        self.heads, self.dim = sizes.value_heads, sizes.value
+        self.gate, self.gate_first, self.eps = layer.output_gate, layer.gate_first, layer.norm_eps
+        self.skipped = plan.skipped
+        self.norm = nn.Parameter(torch.ones(self.dim))
+        self.lift = None if plan.gate_map is None else Lift(plan.gate_map, self.heads, self.dim, stream / "gate")
+        self.D = None if self.skipped is None else gate_constant(torch.ones(self.heads))
+        self.projection = nn.Parameter((stream / "output").normal(sizes.width, plan.outputs))
+
+    def forward(self, read: Tensor, gate_rows: Tensor, operands: Mapping[str, Tensor]) -> Tensor:
+        """`read` [B, T, HV, V] and the gate's rows [B, T, gate_inputs] -> [B, T, width]; norm and gate in float32."""
+        o = exact(read)
+        if self.D is not None and self.skipped is not None:
+            o = o + exact(self.D)[:, None] * exact(operands[self.skipped])
+        if self.lift is None:
+            o = self._normalised(o)
+        else:
+            gate = exact(self.lift(gate_rows)).unflatten(-1, (self.heads, self.dim))
+            gate = F.silu(gate) if self.gate == "swish" else torch.sigmoid(gate)
+            o = self._normalised(o * gate) if self.gate_first else self._normalised(o) * gate
+        return F.linear(o.flatten(-2).to(read.dtype), self.projection)
+
+    def _normalised(self, o: Tensor) -> Tensor:
+        return F.rms_norm(o, (self.dim,), exact(self.norm), self.eps)
