@@ -1,0 +1,78 @@
+"""The language model: tokens in, logits out, whole sequences or piece by piece with a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from archsearch.dsl import Rule
+from archsearch.errors import ConfigError, OperandError
+from archsearch.kernels.dispatch import Backend
+from archsearch.mixers.layer.initialisation import Stream
+from archsearch.mixers.layer.mixer import layer_of
+from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.models.blocks import Block, LayerCache, mixer_of
+from archsearch.mixers.models.options import Model
+
+Cache = list[LayerCache]
+
+
+class LanguageModel(nn.Module):
+    """Embedding, blocks, RMSNorm, output layer.
+
+    The initial values depend on torch's seed alone, and those of a parameter on its name and shape too: two rules of
+    one seed share all that they have in common.
+
+    Errors: ConfigError for a vocabulary below 1 and whatever `Mixer` refuses.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        model: Model,
+        layer: Layer | None,
+        vocabulary: int,
+        backend: Backend = "auto",
+        chunk_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        if vocabulary < 1:
+            raise ConfigError(f"vocabulary must be at least 1; got {vocabulary}")
+        stream = Stream.fresh(model.initial_std)
+        self.rule, self.model, self.layer, self.vocabulary = rule, model, layer_of(rule, layer), vocabulary
+        self.embedding = nn.Parameter((stream / "embedding").normal(vocabulary, model.width))
+        self.dropout = nn.Dropout(model.dropout)
+        self.blocks = nn.ModuleList(
+            Block(mixer_of(entry, rule, model, self.layer, backend, chunk_size, stream / i), model, stream / i)
+            for i, entry in enumerate(model.entries)
+        )
+        self.norm = nn.RMSNorm(model.width, model.norm_eps)
+        self.head = None if model.tie_embeddings else nn.Parameter((stream / "head").normal(vocabulary, model.width))
+
+    def forward(self, tokens: Tensor, cache: Cache | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
+        """Tokens int64 [B, T] -> logits float32 [B, T, vocabulary] (float64 in a float64 model).
+
+        cache: from `init_cache`, goes on after what it has seen and is moved on in place. cu_seqlens [N + 1]: packed
+        sequences, B = 1. Errors: OperandError for tokens of another shape or type.
+        """
+        x = self.hidden(tokens, cache, cu_seqlens)
+        logits = F.linear(x, self.embedding if self.head is None else self.head)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    def hidden(self, tokens: Tensor, cache: Cache | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
+        """Tokens [B, T] -> what the output layer reads, [B, T, width]."""
+        if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
+            raise OperandError(f"tokens must be int64 [B, T]; got {tokens.dtype} {list(tokens.shape)}")
+        x = self.dropout(F.embedding(tokens, self.embedding))
+        caches: Sequence[LayerCache | None] = [None] * len(self.blocks) if cache is None else cache
+        for block, remembered in zip(self.blocks, caches, strict=True):
+            x = block(x, remembered, cu_seqlens)
+        return self.norm(x)
+
+    def init_cache(self, batch: int) -> Cache:
+        """The memory of every layer before the first token, for `batch` sequences."""
+        return [cast(Block, block).init_cache(batch) for block in self.blocks]

@@ -1,0 +1,67 @@
+"""The sizes and the layer pattern of a language model. Data only; any field may hold a hole while it stands in a `Space`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from archsearch.errors import ConfigError
+
+Entry = Literal["rule", "attention", "conv"]
+ENTRIES = ("rule", "attention", "conv")
+MULTIPLE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Pre-norm blocks: x + mixer(RMSNorm(x)), then x + SwiGLU(RMSNorm(x)).
+
+    width: channels of the residual stream. heads: of every mixer. layers: blocks. pattern: repeated over the layers;
+    "rule" is the mixer, "attention" softmax attention with rotary positions, "conv" a short convolution times a linear
+    map. mlp_ratio: hidden channels of the SwiGLU over the width, rounded to a multiple of 16; 0 is no MLP. dropout: of
+    the embedding and of every branch, in [0, 1). tie_embeddings: the output layer is the embedding's transpose.
+    norm_eps: of the RMSNorms. initial_std: of embeddings and projections. conv_width: tokens that a "conv" layer sees.
+    """
+
+    width: int = 128
+    heads: int = 2
+    layers: int = 2
+    pattern: tuple[Entry, ...] = ("rule",)
+    mlp_ratio: float = 8 / 3
+    dropout: float = 0.0
+    tie_embeddings: bool = True
+    norm_eps: float = 1e-6
+    initial_std: float = 0.02
+    conv_width: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range; holes pass until they are filled."""
+        for name in ("width", "heads", "layers", "conv_width"):
+            _need(f"model.{name}", getattr(self, name), ">= 1", lambda x: x >= 1)
+        _need("model.mlp_ratio", self.mlp_ratio, ">= 0 (0: no MLP)", lambda x: x >= 0)
+        _need("model.dropout", self.dropout, "in [0, 1)", lambda x: 0 <= x < 1)
+        _need("model.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
+        _need("model.initial_std", self.initial_std, "> 0", lambda x: x > 0)
+        pattern = cast(object, self.pattern)
+        if isinstance(pattern, tuple) and (
+            not pattern or any(isinstance(e, str) and e not in ENTRIES for e in self.pattern)
+        ):
+            raise ConfigError(f"model.pattern must hold one or more of {', '.join(ENTRIES)}; got {self.pattern}")
+
+    @property
+    def mlp_width(self) -> int:
+        """Hidden channels of the SwiGLU: a multiple of 16, 0 for none, at least 16 otherwise."""
+        if self.mlp_ratio == 0:
+            return 0
+        return max(MULTIPLE, MULTIPLE * round(self.mlp_ratio * self.width / MULTIPLE))
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The kind of each layer's mixer, first to last."""
+        return tuple(self.pattern[i % len(self.pattern)] for i in range(self.layers))
+
+
+def _need(key: str, value: object, condition: str, holds: Callable[[float], bool]) -> None:
+    if isinstance(value, int | float) and not holds(value):
+        raise ConfigError(f"{key} must be {condition}; got {value}")
