@@ -1,0 +1,148 @@
+"""Costs: equal to what the token loop and the chunkwise form are seen to do, and to the byte budget of the plan."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from archsearch.dsl import (
+    Kind,
+    Rule,
+    bonus,
+    decay,
+    erase,
+    gate,
+    key,
+    log_decay,
+    query,
+    read,
+    simultaneous,
+    value,
+    write,
+)
+from archsearch.kernels import chunkwise
+from archsearch.kernels.call import checked
+from archsearch.kernels.reference import token
+from archsearch.lowering import NormalForm, lower
+from archsearch.lowering.cost import Sizes, cost
+from archsearch.lowering.plan import chunk_plan
+from archsearch.mixers.delta_product import delta_product
+from archsearch.mixers.zoo import rules
+
+q, k, e, u, v = query("q"), key("k"), key("e"), key("u"), value("v")
+ODD = Rule(
+    "odd",
+    erase(e, strength=0.5 * gate("gamma")),
+    decay(log_decay("g", per="channel", signed=True)),
+    simultaneous(write(k - 0.5 * e, v), erase(q - k)),
+    read(q + k, bonus=bonus(u, k, v)),
+    decay(-0.1),
+)
+SMALL = Sizes(key_dim=12, value_dim=20, heads=1, value_heads=1)
+
+
+class Arithmetic(TorchDispatchMode):
+    """Counts the multiplications and additions that run inside it."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name in ("mul", "add", "sub", "rsub"):
+            self.count += result.numel()
+        elif name == "sum":
+            self.count += args[0].numel()
+        return result
+
+
+def operands(form: NormalForm, sizes: Sizes, length: int) -> dict[str, Tensor]:
+    dims = {"B": 1, "T": length, "H": sizes.heads, "HV": sizes.value_heads, "K": sizes.key_dim, "V": sizes.value_dim}
+    made = {
+        operand.name: torch.rand([dims[dim] for dim in operand.shape.strip("[]").split(", ")])
+        for operand in form.operands
+    }
+    return {
+        operand.name: -made[operand.name] if operand.kind is Kind.LOG_DECAY else made[operand.name]
+        for operand in form.operands
+    }
+
+
+@pytest.mark.parametrize("rule", [*rules.values(), delta_product(3, gated=False), ODD], ids=lambda rule: rule.name)
+def test_recurrent_flops_are_those_of_the_token_loop(rule: Rule) -> None:
+    form = lower(rule)
+    tensors = {name: x[:, 0] for name, x in operands(form, SMALL, 1).items()}
+    with Arithmetic() as counted:
+        token(form, tensors, torch.zeros(1, 1, SMALL.key_dim, SMALL.value_dim), scale=0.5)
+    assert cost(form, SMALL).recurrent_flops == counted.count
+
+
+@pytest.mark.parametrize(
+    "name", ["delta_net", "gated_delta_net", "q_delta", "eda_scalar", "eda_q_delta", "gated_delta_product"]
+)
+def test_chunkwise_products_are_those_of_the_torch_form(name: str) -> None:
+    form, chunk, chunks = lower(rules[name]), 8, 3
+    call = checked(form, operands(form, SMALL, chunk * chunks), None, None, None)
+    with FlopCounterMode(display=False) as counter:
+        chunkwise.run(form, call, chunk)
+    rows = chunk * len(form.rows)
+    solve = chunks * rows * (rows - 1) * SMALL.value_dim
+    assert cost(form, SMALL, chunk).chunkwise_flops * chunk * chunks - solve == counter.get_total_flops()
+
+
+def test_a_rule_that_recalls_nothing_needs_no_triangle() -> None:
+    assert not chunk_plan(lower(rules["linear"])).triangle
+    assert cost(lower(rules["linear"]), SMALL).chunkwise_flops < cost(lower(rules["delta_net"]), SMALL).chunkwise_flops
+
+
+def test_bytes_are_the_budget_of_the_plan() -> None:
+    """Gated DeltaNet: 6 U forward, 23 U backward, U one bf16 [tokens, H, 128] tensor; its gates are below 2 %."""
+    sizes = Sizes(128, 128, 16, 16, width=2)
+    unit = 16 * 128 * 2
+    found = cost(lower(rules["gated_delta_net"]), sizes)
+    assert math.isclose(found.forward_bytes, 6 * unit, rel_tol=0.02)
+    assert math.isclose(found.backward_bytes, 23 * unit, rel_tol=0.02)
+
+
+def test_feedback_costs_no_further_tensor() -> None:
+    """Q-Delta needs q in the kernel that solves, where Gated DeltaNet does not: one U each way, and its gate."""
+    unit = 16 * 128 * 2
+    plain, feedback = (cost(lower(rules[name]), Sizes()) for name in ("gated_delta_net", "q_delta"))
+    assert unit <= feedback.forward_bytes - plain.forward_bytes < 1.05 * unit
+    assert unit <= feedback.backward_bytes - plain.backward_bytes < 1.05 * unit
+
+
+def test_the_state_is_float32_whatever_the_rule() -> None:
+    assert {cost(lower(rule), Sizes(64, 32, 2, 4)).state_bytes for rule in rules.values()} == {4 * 64 * 32 * 4}
+
+
+def test_a_step_reads_and_writes_the_state_once() -> None:
+    found = cost(lower(rules["linear"]), Sizes(64, 32, 2, 4, width=2))
+    assert found.step_bytes == 2 * found.state_bytes + 2 * (2 * 2 * 64) + 2 * (4 * 32) * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("q_delta", (("k", "k"), ("q", "k"))),
+        ("gdn2", (("b k", "k"), ("q", "k"))),
+        ("eda", (("e", "e"), ("e", "k"), ("k", "e"), ("k", "k"), ("q", "e"), ("q", "k"))),
+        ("linear", (("q", "k"),)),
+    ],
+)
+def test_the_plan_names_each_product_once(name: str, expected: tuple[tuple[str, str], ...]) -> None:
+    assert chunk_plan(lower(rules[name])).products == expected
+
+
+def test_a_chunk_is_64_rows() -> None:
+    def tokens(n: int) -> int:
+        return chunk_plan(lower(delta_product(n, gated=True))).tokens
+
+    assert [tokens(n) for n in (1, 2, 3, 4, 16)] == [64, 32, 21, 16, 8]
