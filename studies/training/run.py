@@ -1,0 +1,184 @@
+"""One model on one task: it advances by tokens, is evaluated, and its whole state can be kept."""
+
+import contextlib
+import math
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from archsearch.errors import CheckpointError, ConfigError
+from archsearch.spaces.options import Precision, Training
+from archsearch.studies.outcomes import Unstable
+from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
+from archsearch.studies.training.optimiser import build_optimiser
+from archsearch.studies.training.randomness import Randomness, derive_seed
+from archsearch.studies.training.schedule import learning_rate
+
+INITIALISATION, DATA, DROPOUT = range(3)
+"""What a trial's seed is for."""
+
+CHECK_EVERY_ON_CUDA = 16
+"""Steps between looks at the loss on a GPU, each of which waits for the GPU; on the CPU every step is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step just made: its number from 1, of `steps`, the tokens seen so far, and the loss in nats [] of its batch."""
+
+    task: str
+    step: int
+    steps: int
+    tokens: int
+    loss: Tensor
+
+
+Watch = Callable[[Step], None]
+
+
+class Run:
+    """A model, its task, its optimiser and the step they are at.
+
+    The loader's position is the step, the learning rate a function of it, and the random state the run's own, so that
+    the tensors and the step are the whole state.
+    """
+
+    def __init__(
+        self, task: Task, model: nn.Module, training: Training, tokens: int, seed: int, device: torch.device
+    ) -> None:
+        """`tokens` are rounded up to whole steps. ConfigError for a precision that `device` does not have."""
+        if training.precision is Precision.BFLOAT16 and device.type != "cuda":
+            raise ConfigError(f"training.precision bfloat16 needs a CUDA device; got {device}; use auto or float32")
+        self.task = task
+        self.model = model.to(device)
+        self.training = training
+        self.device = device
+        self.sequences = max(1, training.batch_tokens // task.length)
+        self.steps = math.ceil(tokens / (self.sequences * task.length))
+        self.step = 0
+        self.optimiser = build_optimiser(self.model, training)
+        self.randomness = Randomness(derive_seed(seed, DROPOUT), device)
+        self._data_seed = derive_seed(seed, DATA)
+        self._half = device.type == "cuda" and training.precision is not Precision.FLOAT32
+
+    @property
+    def tokens(self) -> int:
+        """Tokens trained on so far."""
+        return self.step * self.sequences * self.task.length
+
+    @property
+    def fraction(self) -> float:
+        """The share of the steps that is done, in [0, 1]."""
+        return self.step / self.steps
+
+    def advance(self, fraction: float, watch: Watch | None = None) -> None:
+        """Train until `fraction` of the steps is done; `watch` sees every step. Unstable if loss or gradient is not
+        finite."""
+        self.model.train()
+        doubts = torch.zeros((), dtype=torch.bool, device=self.device)
+        with self.randomness.used(), typed_memory_errors():
+            while self.step < round(fraction * self.steps):
+                loss, norm = self._train_step(self.task.train_batch(self._data_seed, self.step, self.sequences))
+                self.step += 1
+                doubts |= ~torch.isfinite(loss + norm)
+                if self._is_time_to_look(fraction) and bool(doubts):
+                    raise Unstable(self._complaint(loss, norm))
+                if watch is not None:
+                    watch(Step(self.task.name, self.step, self.steps, self.tokens, loss))
+
+    def evaluate(self, part: Part = Part.VALIDATION) -> dict[str, float]:
+        """The task's values of the model as it is now."""
+        self.model.eval()
+        with torch.no_grad(), typed_memory_errors():
+            values = self.task.evaluate(self._forward, part)
+        self.model.train()
+        return values
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters, buffers, optimiser moments and random states, by path; on the CPU, not shared with the run."""
+        named = {f"model/{name}": tensor for name, tensor in self._weights().items()}
+        for name, parameter in self.model.named_parameters():
+            moments = cast(Mapping[str, Tensor], self.optimiser.state.get(parameter, {}))
+            named |= {f"optimiser/{name}/{kind}": moment for kind, moment in moments.items()}
+        named |= {f"random/{name}": state for name, state in self.randomness.states.items()}
+        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in named.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor], step: int) -> None:
+        """Take over what `tensors` returned at `step`. CheckpointError, naming the tensor, if it is of another run."""
+        for name, tensor in self._weights().items():
+            kept = _found(tensors, f"model/{name}", tensor.shape)
+            with torch.no_grad():
+                tensor.copy_(kept)
+        for name, parameter in self.model.named_parameters():
+            if f"optimiser/{name}/step" in tensors:
+                self.optimiser.state[parameter] = self._moments(tensors, name, parameter)
+        states = {name: _found(tensors, f"random/{name}", None) for name in self.randomness.states}
+        self.randomness.states = states
+        self.step = step
+
+    def _moments(self, tensors: Mapping[str, Tensor], name: str, parameter: Tensor) -> dict[str, Tensor]:
+        count = _found(tensors, f"optimiser/{name}/step", None).to(self.device)
+        kinds = ("exp_avg", "exp_avg_sq")
+        kept = {kind: _found(tensors, f"optimiser/{name}/{kind}", parameter.shape) for kind in kinds}
+        return {"step": count, **{kind: moment.to(parameter) for kind, moment in kept.items()}}
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Every parameter once, under its first name, and the buffers that a state dict keeps."""
+        parameters = dict(self.model.named_parameters())
+        known = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        state = cast(Mapping[str, Tensor], self.model.state_dict(keep_vars=True))
+        return parameters | {name: tensor for name, tensor in state.items() if name not in known}
+
+    def _train_step(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(loss, gradient norm before clipping) of one optimiser step."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.training, self.step, self.steps)
+        targets = batch.targets.to(self.device, non_blocking=True)
+        logits = self._forward(batch.tokens)
+        loss = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # pyright: ignore[reportUnknownMemberType]
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip or math.inf)
+        self.optimiser.step()  # pyright: ignore[reportUnknownMemberType]
+        return loss.detach(), norm
+
+    def _forward(self, tokens: Tensor) -> Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half):
+            return self.model(tokens.to(self.device, non_blocking=True))
+
+    def _is_time_to_look(self, fraction: float) -> bool:
+        last = self.step >= round(fraction * self.steps)
+        return last or self.device.type != "cuda" or self.step % CHECK_EVERY_ON_CUDA == 0
+
+    def _complaint(self, loss: Tensor, norm: Tensor) -> str:
+        seen = f"loss {float(loss):g} and gradient norm {float(norm):g}"
+        return (
+            f"loss and gradient must be finite; got {seen} on {self.task.name} by step {self.step} of {self.steps};"
+            " lower training.learning_rate or lengthen training.warmup"
+        )
+
+
+def _found(tensors: Mapping[str, Tensor], name: str, shape: torch.Size | None) -> Tensor:
+    if name not in tensors:
+        raise CheckpointError(f"the checkpoint must hold {name}; it does not: it is of another model")
+    if shape is not None and tensors[name].shape != shape:
+        raise CheckpointError(
+            f"the checkpoint's {name} must have shape {list(shape)}; it has {list(tensors[name].shape)}: another model"
+        )
+    return tensors[name]
+
+
+@contextlib.contextmanager
+def typed_memory_errors() -> Generator[None, None, None]:
+    """A failed allocation on the CPU as MemoryError; on CUDA torch has a type of its own, OutOfMemoryError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" in str(error):
+            raise MemoryError(str(error).strip().splitlines()[0]) from error
+        raise

@@ -1,0 +1,202 @@
+"""One trial: a model for each task, trained side by side by fractions of their budgets, with checkpoints in between."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from archsearch.errors import CheckpointError, ConfigError
+from archsearch.spaces.options import Training
+from archsearch.studies.tasks.task import Task
+from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from archsearch.studies.training.randomness import derive_seed
+from archsearch.studies.training.run import INITIALISATION, Run, Watch
+
+ModelBuilder = Callable[[Task], nn.Module]
+"""A model for a task: tokens [B, T] int64 to logits [B, T, task.vocabulary]. Drawn from torch's seeded generator."""
+
+
+class Supervisor(Protocol):
+    """Who keeps the files of a trial and decides whether it goes on; the worker of a study, or the trial alone."""
+
+    @property
+    def rung_fractions(self) -> Sequence[float]:
+        """Fractions of the budget at which there must be an evaluation, the last one 1."""
+        ...
+
+    def check_fence(self) -> None:
+        """Called before each write; raises if another attempt owns the trial now."""
+        ...
+
+    def record(self, fraction: float, values: Mapping[str, float], seconds: float) -> None:
+        """An evaluation at `fraction`, after `seconds` of training."""
+        ...
+
+    def goes_on(self, fraction: float) -> bool:
+        """Whether to train beyond `fraction`; may wait for a decision. False ends the trial."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A task and the tokens to train on it."""
+
+    task: Task
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that determines a trial's values.
+
+    entries: at least one. evaluations: how many, evenly spaced, besides those at the rungs. identity: plain data that a
+    checkpoint must agree with to be gone on from. constants: values known without training, part of every record.
+    """
+
+    entries: Sequence[Entry]
+    build: ModelBuilder
+    training: Training
+    seed: int
+    device: torch.device
+    evaluations: int = 4
+    identity: Mapping[str, Any] | None = None
+    constants: Mapping[str, float] | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """The budgets of all tasks."""
+        return sum(entry.tokens for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a trial measured besides its values. seconds: of training; tokens: trained on, in this and earlier
+    attempts."""
+
+    seconds: float
+    tokens: int
+    peak_memory: int | None
+    gpu: str | None
+
+    def record(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "training_seconds": self.seconds,
+            "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
+            "peak_memory": self.peak_memory,
+            "gpu": self.gpu,
+        }
+
+
+def train_trial(plan: Plan, checkpoints: Path, supervisor: Supervisor, watch: Watch | None = None) -> dict[str, Any]:
+    """Train from the newest checkpoint in `checkpoints` to the end, or to a stop of the supervisor's; facts of the
+    trial.
+
+    After each evaluation: record, checkpoint, and the question whether to go on; that question once more at the start.
+    Errors pass: Unstable, torch.OutOfMemoryError, MemoryError, CheckpointError, and what the supervisor raises.
+    """
+    trial = _Trial(plan, checkpoints)
+    trial.resume()
+    if plan.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(plan.device)
+    for fraction in evaluation_grid(plan.evaluations, supervisor.rung_fractions):
+        if fraction <= trial.fraction:
+            continue
+        if not supervisor.goes_on(trial.fraction):
+            break
+        trial.advance(fraction, watch)
+        supervisor.record(fraction, trial.evaluate(), trial.seconds)
+        supervisor.check_fence()
+        trial.keep()
+    return trial.facts().record()
+
+
+def evaluation_grid(evaluations: int, rungs: Sequence[float]) -> list[float]:
+    """The fractions to evaluate at, rising, ending with 1: evenly spaced ones and the rungs."""
+    even = [i / evaluations for i in range(1, evaluations)]
+    fractions = {round(fraction, 9) for fraction in (*even, *rungs, 1.0)}
+    if not all(0 < fraction <= 1 for fraction in fractions):
+        raise ConfigError(f"fractions of a budget must be in (0, 1]; got {sorted(fractions)}")
+    return sorted(fractions)
+
+
+class _Trial:
+    """The runs of a trial and how far they have come."""
+
+    def __init__(self, plan: Plan, checkpoints: Path) -> None:
+        self.plan = plan
+        self.checkpoints = checkpoints
+        self.fraction = 0.0
+        self.seconds = 0.0
+        self.runs = [_build_run(plan, entry) for entry in plan.entries]
+
+    def resume(self) -> None:
+        """Go back to the newest checkpoint, if there is one."""
+        kept = read_checkpoint(self.checkpoints)
+        if kept is None:
+            return
+        if kept.record["identity"] != self.plan.identity:
+            raise CheckpointError(
+                f"the checkpoint in {self.checkpoints} is of another trial: its options are not those given;"
+                " choose another directory"
+            )
+        steps = cast(Mapping[str, int], kept.record["steps"])
+        for run in self.runs:
+            prefix = f"{run.task.name}/"
+            own = {name.removeprefix(prefix): t for name, t in kept.tensors.items() if name.startswith(prefix)}
+            run.restore(own, steps[run.task.name])
+        self.fraction = float(kept.record["fraction"])
+        self.seconds = float(kept.record["seconds"])
+
+    def advance(self, fraction: float, watch: Watch | None) -> None:
+        """Train every run until `fraction`."""
+        start = time.perf_counter()
+        for run in self.runs:
+            run.advance(fraction, watch)
+        self.fraction = fraction
+        self.seconds += time.perf_counter() - start
+
+    def evaluate(self) -> dict[str, float]:
+        """The values of all tasks, and the constants."""
+        values = dict(self.plan.constants or {})
+        for run in self.runs:
+            values |= run.evaluate()
+        return values
+
+    def keep(self) -> None:
+        """Write a checkpoint."""
+        tensors: dict[str, Tensor] = {}
+        for run in self.runs:
+            tensors |= {f"{run.task.name}/{name}": tensor for name, tensor in run.tensors().items()}
+        record = {
+            "identity": self.plan.identity,
+            "fraction": self.fraction,
+            "seconds": self.seconds,
+            "steps": {run.task.name: run.step for run in self.runs},
+            "data": {run.task.name: run.task.data_hash for run in self.runs},
+            "versions": {"torch": str(torch.__version__)},
+        }
+        tokens = max(1, round(self.fraction * self.plan.total_tokens))
+        write_checkpoint(self.checkpoints, Checkpoint(tokens, tensors, record))
+
+    def facts(self) -> Facts:
+        device = self.plan.device
+        on_gpu = device.type == "cuda"
+        return Facts(
+            seconds=self.seconds,
+            tokens=sum(run.tokens for run in self.runs),
+            peak_memory=torch.cuda.max_memory_allocated(device) if on_gpu else None,
+            gpu=torch.cuda.get_device_name(device) if on_gpu else None,
+        )
+
+
+def _build_run(plan: Plan, entry: Entry) -> Run:
+    """The run of an entry, its model initialised from the trial's seed alone."""
+    with torch.random.fork_rng([plan.device] if plan.device.type == "cuda" else []):
+        torch.manual_seed(derive_seed(plan.seed, INITIALISATION))
+        model = plan.build(entry.task)
+    return Run(entry.task, model, plan.training, entry.tokens, plan.seed, plan.device)
