@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from archsearch.holes import log_uniform as log_uniform
     from archsearch.holes import one_of as one_of
     from archsearch.holes import optional as optional
-    from archsearch.holes import resolve as resolve
     from archsearch.holes import uniform as uniform
     from archsearch.kernels.dispatch import compile as compile
     from archsearch.mixers.export.load import load as load
@@ -38,13 +37,14 @@ if TYPE_CHECKING:
     from archsearch.mixers.zoo import rules as rules
     from archsearch.spaces.options import Budget as Budget
     from archsearch.spaces.options import Training as Training
+    from archsearch.spaces.resolution import resolve as resolve
     from archsearch.spaces.space import Space as Space
     from archsearch.studies.run import run_study as run_study
 
 _HOME = {
     "archsearch.dsl": "Rule bonus channel_gate decay delta_write erase gate key log_decay query query_feedback read"
     " simultaneous value write",
-    "archsearch.holes": "integer log_uniform one_of optional resolve uniform",
+    "archsearch.holes": "integer log_uniform one_of optional uniform",
     "archsearch.kernels.dispatch": "compile",
     "archsearch.mixers.export.load": "load",
     "archsearch.mixers.layer.mixer": "Mixer",
@@ -52,6 +52,7 @@ _HOME = {
     "archsearch.mixers.models.options": "Model",
     "archsearch.mixers.zoo": "rules",
     "archsearch.spaces.options": "Budget Training",
+    "archsearch.spaces.resolution": "resolve",
     "archsearch.spaces.space": "Space",
     "archsearch.studies.run": "run_study",
 }

@@ -3,23 +3,25 @@
 import json as jsonlib
 from importlib import import_module
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from archsearch.dsl.printing import by_name
 from archsearch.lowering import lower
+from archsearch.lowering.display import one_line
 from archsearch.mixers.zoo import MODULES, rules
 
 COLUMNS = ("name", "equation", "decay", "substeps", "source")
 
 
 def list_rules(*, json: bool) -> None:
-    """Print every rule: its steps in order, the kind of its decay, how many writes a token, and where it comes from."""
+    """Print every rule: its state's update, the kind of its decay, how many writes a token, and where it comes from."""
     rows = [_row(name) for name in rules]
     if json:
         print(jsonlib.dumps(rows, indent=2))
         return
-    table = Table(*COLUMNS, show_lines=True)
+    table = Table(*COLUMNS, box=SIMPLE, padding=(0, 1, 1, 0))
+    table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(*(str(row[column]) for column in COLUMNS))
     console = Console()
@@ -31,7 +33,7 @@ def _row(name: str) -> dict[str, str | int]:
     form = lower(rules[name])
     return {
         "name": name,
-        "equation": "\n".join(by_name(step) for step in rules[name].steps),
+        "equation": one_line(rules[name]),
         "decay": form.decay_kind,
         "substeps": len(form.rows),
         "source": _source(name),
