@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from torch import Tensor
 
@@ -51,16 +52,11 @@ def load_model(config: TrialConfig, checkpoints: Path, task: str, vocabulary: in
         raise CheckpointError(f"{checkpoints} holds no checkpoint: train the trial first")
     model = build_model(config, read_rule(config.rule), vocabulary)
     weights = model_weights(checkpoint, task)
-    try:
-        missing, unexpected = model.load_state_dict(weights, strict=False)
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"the checkpoint in {checkpoints} is of another model: {error}".splitlines()[0]
-        ) from error
-    if missing or unexpected:
-        raise CheckpointError(
-            f"the checkpoint in {checkpoints} is of another model: it differs in {(*missing, *unexpected)[0]}"
-        )
+    expected = cast(Mapping[str, Tensor], model.state_dict())
+    for name in {**expected, **weights}:
+        if name not in weights or name not in expected or weights[name].shape != expected[name].shape:
+            raise CheckpointError(f"the checkpoint in {checkpoints} is of another model: it differs in {name}")
+    model.load_state_dict(weights)
     return model.eval()
 
 
