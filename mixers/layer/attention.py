@@ -52,7 +52,7 @@ class Attention(nn.Module):
         self.output = nn.Parameter((stream / "output").normal(width, width))
 
     def forward(self, x: Tensor, cache: AttentionCache | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
-        """[B, T, width] -> [B, T, width]; goes on after `cache`, which grows in place. cu_seqlens packs, without a cache.
+        """[B, T, width] -> the same; goes on after `cache`, which grows in place. cu_seqlens packs, without a cache.
 
         Errors: OperandError for a cache together with cu_seqlens.
         """

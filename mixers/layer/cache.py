@@ -29,7 +29,7 @@ class MixerCache:
 
 
 def positions_of(x: Tensor, packing: Packing | None, past: Tensor | None) -> Tensor:
-    """The position [B or 1, T] of each token of `x` [B, T, width] in its sequence, after `past` [B or N] earlier ones."""
+    """The place [B or 1, T] of each token of `x` [B, T, width] in its sequence, after `past` [B or N] earlier ones."""
     if packing is None:
         here = torch.arange(x.shape[1], device=x.device)[None]
         return here if past is None else here + past[:, None]

@@ -28,7 +28,7 @@ class ShortConvolution(nn.Module):
         self.bias = nn.Parameter(torch.cat(biases)) if bias else None
 
     def forward(self, x: Tensor, cache: Tensor | None = None, packing: Packing | None = None) -> Tensor:
-        """[B, T, C] -> [B, T, C]; `cache` [B or N, W - 1, C] holds the inputs before this piece and is moved on in place."""
+        """[B, T, C] -> [B, T, C]; `cache` [B or N, W - 1, C], the inputs before this piece, is moved on in place."""
         past = self.width - 1
         if packing is not None:
             return self._packed(x, cache, packing)

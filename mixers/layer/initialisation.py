@@ -1,4 +1,4 @@
-"""Initial values by name: two models of one seed share every parameter of the same name and shape, whatever else they have.
+"""Initial values by name: two models of one seed share every parameter of equal name and shape, whatever else differs.
 
 So a comparison of two rules is paired in all that they have in common.
 """
@@ -6,6 +6,7 @@ So a comparison of two rules is paired in all that they have in common.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -34,19 +35,25 @@ class Stream:
 
     def normal(self, *shape: int, std: float | None = None) -> Tensor:
         """N(0, std^2); std None is the stream's."""
-        return torch.empty(shape).normal_(0.0, self.std if std is None else std, generator=self._generator())
+        scale = self.std if std is None else std
+        return self._drawn(shape, lambda x, generator: x.normal_(0.0, scale, generator=generator))
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """U(low, high)."""
-        return torch.empty(shape).uniform_(low, high, generator=self._generator())
+        return self._drawn(shape, lambda x, generator: x.uniform_(low, high, generator=generator))
 
     def log_uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """exp U(log low, log high)."""
         return self.uniform(math.log(low), math.log(high), *shape).exp()
 
-    def _generator(self) -> torch.Generator:
+    def _drawn(self, shape: tuple[int, ...], draw: Callable[[Tensor, torch.Generator], Tensor]) -> Tensor:
+        """Drawn on the CPU, so that every device gets the same numbers; under `torch.device("meta")` nothing is."""
+        device = torch.get_default_device()
+        if device.type == "meta":
+            return torch.empty(shape)
         digest = sha256(f"{self.seed}{self.path}".encode()).digest()
-        return torch.Generator(device="cpu").manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        generator = torch.Generator(device="cpu").manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        return draw(torch.empty(shape, device="cpu"), generator).to(device)
 
 
 def gate_constant(values: Tensor) -> nn.Parameter:

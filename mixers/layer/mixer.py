@@ -19,8 +19,8 @@ from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.layer.output import Output
 from archsearch.mixers.layer.packing import Packing, packing_of
-from archsearch.mixers.layer.papers import paper_layer
-from archsearch.mixers.layer.plan import LayerPlan, Part, plan_layer
+from archsearch.mixers.layer.plan import LayerPlan, Part
+from archsearch.mixers.layer.planning import layer_of, plan_layer
 from archsearch.mixers.layer.sources import Source, source_of
 
 
@@ -160,14 +160,8 @@ class Mixer(nn.Module):
             raise OperandError(f"the mixer takes [B, T, {width}]; got {list(x.shape)}")
         sequences = x.shape[0] if packing is None else packing.sequences
         if cache is not None and cache.state.shape[0] != sequences:
-            raise OperandError(
-                f"the cache must hold {sequences} sequences; got one of {cache.state.shape[0]}. Use init_cache({sequences})"
-            )
-
-
-def layer_of(rule: Rule, layer: Layer | None) -> Layer:
-    """`layer` itself; None is the paper's layer for a rule of the zoo, else the default one."""
-    return layer or paper_layer(rule) or Layer()
+            held = cache.state.shape[0]
+            raise OperandError(f"the cache must hold {sequences} sequences; got {held}. Use init_cache({sequences})")
 
 
 def _key(parts: tuple[Part, ...]) -> str:
@@ -181,14 +175,10 @@ def _projection(plan: LayerPlan, stream: Stream) -> Tensor:
 
 
 def _convolutions(plan: LayerPlan, stream: Stream) -> list[ShortConvolution]:
-    return [
-        ShortConvolution(
-            [(stream / part.name, part.size) for part in plan.parts if part.conv == width],
-            width,
-            bias=plan.layer.conv_bias,
-        )
-        for width, _ in plan.convolutions
-    ]
+    def channels(width: int) -> list[tuple[Stream, int]]:
+        return [(stream / part.name, part.size) for part in plan.parts if part.conv == width]
+
+    return [ShortConvolution(channels(width), width, bias=plan.layer.conv_bias) for width, _ in plan.convolutions]
 
 
 def _blocks(plan: LayerPlan, alike: tuple[tuple[Part, ...], ...]) -> list[Block]:

@@ -1,4 +1,4 @@
-"""What a layer has of its own beside its rule: sizes, convolution, output, and where each operand comes from. Data only.
+"""What a layer has of its own beside its rule: sizes, convolution, output, where each operand comes from. Data only.
 
 Any field may hold a hole while the layer stands in a `Space`; values are checked as soon as they are plain.
 """
@@ -22,14 +22,14 @@ GATES = ("swish", "sigmoid", "none")
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """W x, with a bias if wanted. As the source of an operand: the operand's default source with this projection."""
+    """W x, with a bias if wanted. As the source of an operand: its kind's default source with this projection."""
 
     bias: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """W_up W_down x. As the source of an address or value: neither convolution nor activation, the default norm (EDA's e).
+    """W_up W_down x. As the source of an address or a value: no convolution, no activation, the default norm (EDA's e).
 
     rank: >= 1; None is the width of a value head, as in KDA. shared: one W_down for all heads, not one of `rank` rows a
     head. bias: on W_up.
@@ -51,9 +51,9 @@ Map = Linear | LowRank
 class Vector:
     """An address or a value: projection, causal depthwise convolution, activation, norm over the head, rotation.
 
-    conv: kernel width in tokens, 0 is none; None is the layer's. activation: None is "silu" for keys, queries and values. norm: "l2"
-    is u / sqrt(u.u + 1e-6), "rms" has no weight; None is "l2" for addresses and "none" for values. rotary: rotate pairs
-    of channels by the position (base 10,000), for an even head.
+    conv: kernel width in tokens, 0 is none; None is the layer's. activation: None is "silu". norm: "l2" is
+    u / sqrt(u.u + 1e-6), "rms" has no weight; None is "l2" for addresses, "none" for values. rotary: an address whose
+    pairs of channels turn with the position (base 10,000).
     """
 
     projection: Map = Linear()
@@ -137,8 +137,9 @@ class StepDecay:
 
 @dataclass(frozen=True, slots=True)
 class MambaDecay:
-    """A log decay -exp(A_log) softplus(W x + dt_bias); A ~ U(low, high) a head, softplus(dt_bias) log-uniform in [1e-3, 0.1].
+    """A log decay -exp(A_log) softplus(W x + dt_bias).
 
+    A starts as U(low, high), one a head, and softplus(dt_bias) log-uniform in [1e-3, 0.1], one a number of the decay.
     projection: None is linear for a decay per head and `LowRank(None, shared=True)` for one per channel (KDA).
     """
 

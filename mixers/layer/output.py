@@ -15,7 +15,7 @@ from archsearch.mixers.layer.sources import Lift
 
 
 class Output(nn.Module):
-    """W_o (RMSNorm(o + D v) * gate), the norm over the V channels of a head; with `gate_first` RMSNorm((o + D v) * gate)."""
+    """W_o (RMSNorm(o + D v) * gate), the norm over a head's V channels; with `gate_first` RMSNorm((o + D v) * gate)."""
 
     def __init__(self, plan: LayerPlan, stream: Stream) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ BASE = 10_000.0
 
 
 def rotated(x: Tensor, positions: Tensor) -> Tensor:
-    """`x` [B, T, H, K] turned by `positions` [B or 1, T]; K is even. Computed in float32, returned in the dtype of `x`."""
+    """`x` [B, T, H, K], K even, turned by `positions` [B or 1, T]. Computed in float32, returned in the type of `x`."""
     half = x.shape[-1] // 2
     wide = exact(x)
     steps = torch.arange(half, device=x.device, dtype=wide.dtype)

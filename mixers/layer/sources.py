@@ -24,7 +24,7 @@ LOWEST_LOG = -20.0
 
 
 class Lift(nn.Module):
-    """The rest of a projection after the fused product: W_up of a low-rank one, and the bias. [B, T, inputs] -> [B, T, size]."""
+    """What a projection is after the fused product, W_up and bias: [B, T, inputs] -> [B, T, size]."""
 
     def __init__(self, part_map: o.Map, heads: int, dim: int, stream: Stream) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Lift(nn.Module):
 
 
 class Source(nn.Module):
-    """Operands that are made alike. `rows` [B, T, inputs] are theirs, lifted and convolved; `done` holds earlier operands."""
+    """Operands that are made alike. `rows` are theirs, lifted and convolved; `done` holds the operands made before."""
 
     def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
         super().__init__()

@@ -13,9 +13,10 @@ from archsearch.dsl import Rule
 from archsearch.errors import ConfigError, OperandError
 from archsearch.kernels.dispatch import Backend
 from archsearch.mixers.layer.initialisation import Stream
-from archsearch.mixers.layer.mixer import layer_of
 from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.layer.planning import layer_of
 from archsearch.mixers.models.blocks import Block, LayerCache, mixer_of
+from archsearch.mixers.models.counts import flops_per_token
 from archsearch.mixers.models.options import Model
 
 Cache = list[LayerCache]
@@ -44,7 +45,9 @@ class LanguageModel(nn.Module):
             raise ConfigError(f"vocabulary must be at least 1; got {vocabulary}")
         stream = Stream.fresh(model.initial_std)
         self.rule, self.model, self.layer, self.vocabulary = rule, model, layer_of(rule, layer), vocabulary
-        self.embedding = nn.Parameter((stream / "embedding").normal(vocabulary, model.width))
+        self.embedding = nn.Embedding.from_pretrained(
+            (stream / "embedding").normal(vocabulary, model.width), freeze=False
+        )
         self.dropout = nn.Dropout(model.dropout)
         self.blocks = nn.ModuleList(
             Block(mixer_of(entry, rule, model, self.layer, backend, chunk_size, stream / i), model, stream / i)
@@ -60,18 +63,32 @@ class LanguageModel(nn.Module):
         sequences, B = 1. Errors: OperandError for tokens of another shape or type.
         """
         x = self.hidden(tokens, cache, cu_seqlens)
-        logits = F.linear(x, self.embedding if self.head is None else self.head)
+        logits = F.linear(x, self.embedding.weight if self.head is None else self.head)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def hidden(self, tokens: Tensor, cache: Cache | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
         """Tokens [B, T] -> what the output layer reads, [B, T, width]."""
         if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
             raise OperandError(f"tokens must be int64 [B, T]; got {tokens.dtype} {list(tokens.shape)}")
-        x = self.dropout(F.embedding(tokens, self.embedding))
+        x = self.dropout(self.embedding(tokens))
         caches: Sequence[LayerCache | None] = [None] * len(self.blocks) if cache is None else cache
         for block, remembered in zip(self.blocks, caches, strict=True):
             x = block(x, remembered, cu_seqlens)
         return self.norm(x)
+
+    @property
+    def parameter_count(self) -> int:
+        """Numbers that are trained; a tied embedding counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of state and convolution inputs of one sequence, all layers; without what attention adds a token."""
+        return sum(part.nbytes for part in self.init_cache(1))
+
+    def flops_per_token(self, length: int) -> float:
+        """Forward FLOPs a token of a sequence of `length` tokens; see `archsearch.mixers.models.counts`."""
+        return flops_per_token(self.rule, self.model, self.layer, self.vocabulary, length)
 
     def init_cache(self, batch: int) -> Cache:
         """The memory of every layer before the first token, for `batch` sequences."""

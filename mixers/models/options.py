@@ -1,4 +1,4 @@
-"""The sizes and the layer pattern of a language model. Data only; any field may hold a hole while it stands in a `Space`."""
+"""Sizes and layer pattern of a language model. Data only; any field may hold a hole while it stands in a `Space`."""
 
 from __future__ import annotations
 
