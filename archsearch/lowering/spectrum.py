@@ -1,7 +1,7 @@
 """What one token does to the state, S_t = M S_{t-1} + ...: eigenvalues and singular values of M over the gates' ranges.
 
-Draws, not proofs: gates and decays over their ranges and at their ends, unit addresses at random, equal, opposite and at
-right angles, in few dimensions and in many. `proven` names the one argument that needs no draws.
+Draws, not proofs: gates and decays over their ranges and at their ends, unit addresses at random, equal, opposite and
+at right angles, in few dimensions and in many. `proven` names the one argument that needs no draws.
 """
 
 from __future__ import annotations
