@@ -14,6 +14,7 @@ from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.layer.packing import Packing, packing_of
 from archsearch.mixers.layer.rotary import rotated
+from archsearch.mixers.layer.shapes import as_channels, as_heads, parted
 
 
 @dataclass(slots=True)
@@ -63,13 +64,13 @@ class Attention(nn.Module):
             )
         past = 0 if cache is None else cache.tokens
         positions = positions_of(x, packing, None) + past
-        q, k, v = F.linear(x, self.projection).unflatten(-1, (3 * self.heads, self.dim)).split(self.heads, dim=2)
+        q, k, v = parted(as_heads(F.linear(x, self.projection), self.dim), self.heads, dim=2)
         q, k, v = (y.transpose(1, 2) for y in (rotated(q, positions), rotated(k, positions), v))
         if cache is not None:
             k, v = _grown(cache, k, v)
         mask = _mask(x, past, packing)
         o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and x.shape[1] > 1)
-        return F.linear(o.transpose(1, 2).flatten(-2), self.output)
+        return F.linear(as_channels(o.transpose(1, 2)), self.output)
 
     def init_cache(self, batch: int) -> AttentionCache:
         """No token seen, for `batch` sequences."""

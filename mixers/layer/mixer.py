@@ -21,6 +21,7 @@ from archsearch.mixers.layer.output import Output
 from archsearch.mixers.layer.packing import Packing, packing_of
 from archsearch.mixers.layer.plan import LayerPlan, Part
 from archsearch.mixers.layer.planning import layer_of, plan_layer
+from archsearch.mixers.layer.shapes import parted
 from archsearch.mixers.layer.sources import Source, source_of
 
 
@@ -79,7 +80,7 @@ class Mixer(nn.Module):
         """
         packing = packing_of(x, cu_seqlens)
         self._check(x, cache, packing)
-        *blocks, gate = F.linear(x, self.projection).split(self._splits, dim=-1)
+        *blocks, gate = parted(F.linear(x, self.projection), self._splits)
         rows: dict[str, Tensor] = {}
         for block, given in zip(self._blocks, blocks, strict=True):
             rows |= self._prepared(block, given, cache, packing)
@@ -112,13 +113,13 @@ class Mixer(nn.Module):
     ) -> dict[str, Tensor]:
         """The block's rows, lifted and convolved, by source."""
         if block.inputs != block.sizes or len(block.sources) == 1:
-            pieces = zip(block.sources, rows.split(block.inputs, dim=-1), strict=True)
+            pieces = zip(block.sources, parted(rows, block.inputs), strict=True)
             lifted = [self._source(name).lifted(piece) for name, piece in pieces]
             rows = lifted[0] if len(lifted) == 1 else torch.cat(lifted, dim=-1)
         if block.convolution is not None:
             convolution = cast(ShortConvolution, self.convolutions[block.convolution])
             rows = convolution(rows, None if cache is None else cache.convolutions[block.convolution], packing)
-        return dict(zip(block.sources, rows.split(block.sizes, dim=-1), strict=True))
+        return dict(zip(block.sources, parted(rows, block.sizes), strict=True))
 
     def _operands(self, rows: dict[str, Tensor], positions: Tensor | None) -> dict[str, Tensor]:
         """Every operand by name, each after the one that it is made of."""
@@ -132,13 +133,14 @@ class Mixer(nn.Module):
         one = next(iter(operands.values()))
         with torch.autocast(one.device.type, enabled=False):
             if cache is None:
-                return self.compiled(cu_seqlens=cu_seqlens, **operands).output
+                return self.compiled(initial_state=None, scale=None, cu_seqlens=cu_seqlens, **operands).output
             state = cache.state.clone() if torch.is_grad_enabled() else cache.state
             if one.shape[1] == 1 and cu_seqlens is None:
-                result = self.compiled.step(state=state, **{name: x[:, 0] for name, x in operands.items()})
+                token = {name: x[:, 0] for name, x in operands.items()}
+                result = self.compiled.step(state=state, scale=None, **token)
                 result = result._replace(output=result.output[:, None])
             else:
-                result = self.compiled(initial_state=state, cu_seqlens=cu_seqlens, **operands)
+                result = self.compiled(initial_state=state, scale=None, cu_seqlens=cu_seqlens, **operands)
         cache.state.copy_(result.state.detach())
         return result.output
 

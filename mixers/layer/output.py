@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from archsearch.mixers.layer.initialisation import Stream, gate_constant
 from archsearch.mixers.layer.norms import exact
 from archsearch.mixers.layer.plan import LayerPlan
+from archsearch.mixers.layer.shapes import as_channels, as_heads
 from archsearch.mixers.layer.sources import Lift
 
 
@@ -36,10 +37,10 @@ class Output(nn.Module):
         if self.lift is None:
             o = self._normalised(o)
         else:
-            gate = exact(self.lift(gate_rows)).unflatten(-1, (self.heads, self.dim))
+            gate = as_heads(exact(self.lift(gate_rows)), self.dim)
             gate = F.silu(gate) if self.gate == "swish" else torch.sigmoid(gate)
             o = self._normalised(o * gate) if self.gate_first else self._normalised(o) * gate
-        return F.linear(o.flatten(-2).to(read.dtype), self.projection)
+        return F.linear(as_channels(o).to(read.dtype), self.projection)
 
     def _normalised(self, o: Tensor) -> Tensor:
         return F.rms_norm(o, (self.dim,), exact(self.norm), self.eps)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from archsearch.mixers.layer.norms import exact
+from archsearch.mixers.layer.shapes import parted
 
 BASE = 10_000.0
 
@@ -17,5 +18,5 @@ def rotated(x: Tensor, positions: Tensor) -> Tensor:
     steps = torch.arange(half, device=x.device, dtype=wide.dtype)
     angles = positions[..., None, None].to(wide.dtype) * BASE ** (-steps / half)
     sine, cosine = angles.sin(), angles.cos()
-    first, second = wide.split(half, dim=-1)
+    first, second = parted(wide, half)
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(x.dtype)

@@ -18,6 +18,7 @@ from archsearch.mixers.layer.initialisation import Stream, gate_constant
 from archsearch.mixers.layer.norms import activated, exact, normalised
 from archsearch.mixers.layer.plan import Part
 from archsearch.mixers.layer.rotary import rotated
+from archsearch.mixers.layer.shapes import as_channels, as_heads, parted
 
 LOWEST_LOG = -20.0
 """A signed decay is never closer to 0 than exp of this."""
@@ -41,7 +42,7 @@ class Lift(nn.Module):
             return rows if self.bias is None else rows + self.bias.to(rows.dtype)
         if self.up.dim() == 2:
             return F.linear(rows, self.up, self.bias)
-        lifted = torch.einsum("bthr,hrd->bthd", rows.unflatten(-1, self.up.shape[:2]), self.up).flatten(-2)
+        lifted = as_channels(torch.einsum("bthr,hrd->bthd", as_heads(rows, self.up.shape[1]), self.up))
         return lifted if self.bias is None else lifted + self.bias.to(lifted.dtype)
 
 
@@ -65,11 +66,11 @@ class Source(nn.Module):
 
     def _shaped(self, rows: Tensor) -> Tensor:
         """[B, T, HV] or [B, T, HV, dim] in float32."""
-        return exact(rows) if self.dim == 1 else exact(rows).unflatten(-1, (self.heads, self.dim))
+        return exact(rows) if self.dim == 1 else as_heads(exact(rows), self.dim)
 
     def _constant(self, values: Tensor) -> nn.Parameter:
         """One constant a number of the operand: [HV] or [HV, dim]."""
-        return gate_constant(values if self.dim == 1 else values.unflatten(0, (self.heads, self.dim)))
+        return gate_constant(values if self.dim == 1 else as_heads(values, self.dim))
 
     def _per_head(self, values: Tensor) -> Tensor:
         """[HV] against [B, T, HV] or [B, T, HV, dim]."""
@@ -85,11 +86,11 @@ class VectorSource(Source):
 
     def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """[B, T, n H K] -> n times [B, T, H, K]."""
-        vectors = activated(rows, self.source.activation or "none").unflatten(-1, (-1, self.dim))
+        vectors = as_heads(activated(rows, self.source.activation or "none"), self.dim)
         vectors = normalised(vectors, self.source.norm or "none")
         if self.source.rotary and positions is not None:
             vectors = rotated(vectors, positions)
-        return dict(zip(self.names, vectors.split(self.heads, dim=2), strict=True))
+        return dict(zip(self.names, parted(vectors, self.heads, dim=2), strict=True))
 
 
 class ProjectionSource(Source):
@@ -111,7 +112,7 @@ class StaticSource(Source):
 
     def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
         super().__init__(parts, stream)
-        self.norm = cast(o.Static, parts[0].source).norm or "none"
+        self.norm: o.Norm = cast(o.Static, parts[0].source).norm or "none"
         self.weight = nn.Parameter((stream / "weight").normal(self.heads, self.dim, std=self.dim**-0.5))
 
     def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -131,10 +132,10 @@ class SigmoidSource(Source):
 
     def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """[B, T, n * size] -> n gates."""
-        raw = exact(rows) if self.dim == 1 else exact(rows).unflatten(-1, (-1, self.dim))
+        raw = self._shaped(rows)
         gates = torch.sigmoid(raw if self.bias is None else raw + self.bias)
         gates = gates if self.scale == 1.0 else gates * self.scale
-        return dict(zip(self.names, gates.split(self.heads, dim=2), strict=True))
+        return dict(zip(self.names, parted(gates, self.heads, dim=2), strict=True))
 
 
 class StepSizeSource(Source):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +13,7 @@ from archsearch.mixers.layer.cache import MixerCache
 from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.layer.shapes import parted
 from archsearch.mixers.models.options import Entry, Model
 
 LayerCache = MixerCache | AttentionCache | ConvolutionCache
@@ -31,7 +30,7 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, width] -> [B, T, width]."""
-        gate, up = F.linear(x, self.up).chunk(2, dim=-1)
+        gate, up = parted(F.linear(x, self.up), self.down.shape[1])
         return F.linear(F.silu(gate) * up, self.down)
 
 
@@ -56,7 +55,7 @@ class Block(nn.Module):
 
     def init_cache(self, batch: int) -> LayerCache:
         """The mixer's memory before the first token."""
-        return cast(LayerMixer, self.mixer).init_cache(batch)
+        return self.mixer.init_cache(batch)
 
 
 def mixer_of(

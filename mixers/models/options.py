@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from archsearch.errors import ConfigError
+from archsearch.holes import is_hole
 
 Entry = Literal["rule", "attention", "conv"]
 ENTRIES = ("rule", "attention", "conv")
@@ -43,10 +44,8 @@ class Model:
         _need("model.dropout", self.dropout, "in [0, 1)", lambda x: 0 <= x < 1)
         _need("model.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
         _need("model.initial_std", self.initial_std, "> 0", lambda x: x > 0)
-        pattern = cast(object, self.pattern)
-        if isinstance(pattern, tuple) and (
-            not pattern or any(isinstance(e, str) and e not in ENTRIES for e in self.pattern)
-        ):
+        entries = ENTRIES if is_hole(self.pattern) else self.pattern
+        if not entries or any(not is_hole(entry) and entry not in ENTRIES for entry in entries):
             raise ConfigError(f"model.pattern must hold one or more of {', '.join(ENTRIES)}; got {self.pattern}")
 
     @property
