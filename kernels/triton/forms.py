@@ -1,0 +1,21 @@
+"""Normal forms by a key that an operation can take: text, since torch's operations take no objects."""
+
+from __future__ import annotations
+
+import hashlib
+
+from archsearch.lowering import NormalForm
+
+_FORMS: dict[str, NormalForm] = {}
+
+
+def key(form: NormalForm) -> str:
+    """The key of a form; two forms that differ in anything, names included, have two."""
+    text = f"{form.name}_{hashlib.sha256(repr(form).encode()).hexdigest()[:24]}"
+    _FORMS.setdefault(text, form)
+    return text
+
+
+def form(key: str) -> NormalForm:
+    """The form that was given this key in this process."""
+    return _FORMS[key]

@@ -1,0 +1,265 @@
+"""From a normal form to the source of its kernels: the holes of the templates filled."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+
+from archsearch.dsl import Expression, Operand
+from archsearch.kernels.triton import adjoint
+from archsearch.kernels.triton.expressions import load_text, pointer, scale_text, split, vector_text
+from archsearch.kernels.triton.single_step import step_holes
+from archsearch.kernels.triton.template import filled
+from archsearch.lowering import NormalForm, canonical_text
+
+KERNELS = ("solve", "scan", "reverse", "gradients", "step")
+ROLES = ("residual", "write", "read")
+
+
+def span(form: NormalForm) -> int:
+    """Rows a token in the kernels: the rule's, rounded up to a power of two; rows that are too many do nothing."""
+    return 1 << (len(form.rows) - 1).bit_length()
+
+
+def source(form: NormalForm, chunk_size: int | None = None) -> str:
+    """The module that runs `form`, one text for all sizes, dtypes and chunk sizes."""
+    del chunk_size  # a parameter of the kernels, not of their text
+    return _source(form)
+
+
+@lru_cache(maxsize=256)
+def _source(form: NormalForm) -> str:
+    flags = _flags(form)
+    holes = _holes(form)
+    kernels = (("accumulate",) if form.decays else ()) + KERNELS
+    parts = [filled(name, holes, flags) for name in ("header", *kernels)]
+    return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _flags(form: NormalForm) -> dict[str, bool]:
+    return {
+        "decay": bool(form.decays),
+        "channel": form.decay_kind == "channel",
+        "signed": any(decay.sign is not None for decay in form.decays),
+        "learned_decay": adjoint.learned_decay(form),
+        "residual": any(row.residual for row in form.rows),
+        "target": any(row.target for row in form.rows),
+        "push_targets": any(row.target for row in form.rows),
+    }
+
+
+def _holes(form: NormalForm) -> dict[str, str]:
+    gradients = [f"g_{operand.name}" for operand in (*adjoint.tiled(form), *adjoint.numbers(form))]
+    return {
+        "title": f"{form.name}: generated chunkwise kernels.",
+        "form": str(form),
+        "hash": hashlib.sha256(canonical_text(form).encode()).hexdigest(),
+        "span": str(span(form)),
+        "count": str(len(form.rows)),
+        "levels": str((span(form) * 64).bit_length() - 1),
+        "pointers": ", ".join(pointer(operand) for operand in form.operands),
+        "gradient_pointers": ", ".join(gradients),
+        "seen_by_read": str(sum(row.stage < form.read.stage for row in form.rows)),
+        "zero_numbers": "\n".join(f"n_{o.name} = tl.zeros((C,), tl.float32)" for o in adjoint.numbers(form)) or "pass",
+        "push_targets": adjoint.targets_text(form),
+        "push": adjoint.keys_text(form),
+        "sign_index": "" if form.decay_kind == "channel" else "[:, None]",
+        "functions": "\n\n\n".join(_functions(form)),
+        **step_holes(form),
+    }
+
+
+def _functions(form: NormalForm) -> list[str]:
+    """The helpers that know the rule: rows of every role, their decay and sign, and what a row sees of its own token."""
+    signed = any(decay.sign is not None for decay in form.decays)
+    channel = form.decay_kind == "channel"
+    functions: list[str] = []
+    if any(row.target for row in form.rows):
+        functions.append(_target(form))
+    for role in ROLES:
+        if role == "residual" and not any(row.residual for row in form.rows):
+            continue
+        expressions = _expressions(form, role)
+        functions += [_vector(form, role, expressions), _scale(form, role, expressions, signed=signed and not channel)]
+        if form.decays:
+            functions.append(_decay(form, role))
+        if signed:
+            functions.append(_sign(form, role))
+        if channel:
+            functions.append(_rows(form, role, signed=signed))
+    if form.decays:
+        functions.append(_decay_of_token(form))
+    if signed:
+        functions.append(_flips_of_token(form))
+    if any(row.residual for row in form.rows):
+        functions.append(_seen(form))
+    if span(form) > 1:
+        functions.append(_substep(form))
+    return functions
+
+
+def _expressions(form: NormalForm, role: str) -> tuple[Expression, ...]:
+    """The expression of each substep; the read has one."""
+    if role == "read":
+        return (form.read.address,)
+    return tuple(row.write if role == "write" else row.residual for row in form.rows)
+
+
+def _places(form: NormalForm, role: str) -> tuple[int, ...]:
+    """How many of the token's decay points act before each substep's use of the state."""
+    if role == "read":
+        return (form.read.decays,)
+    return tuple(0 if role == "residual" and row.previous else row.decays for row in form.rows)
+
+
+def _function(name: str, parameters: str, doc: str, lines: list[str]) -> str:
+    body = "\n".join("    " + line for line in lines)
+    return f'@triton.jit\ndef {name}({parameters}):\n    """{doc}"""\n{body}'
+
+
+def _by_substep(texts: tuple[str, ...], combine: str, zero: str, text: Callable[[int, str], str]) -> list[str]:
+    """Lines that build `rows` from the substeps whose text is not empty, each masked to its own rows."""
+    if len(texts) == 1:
+        return [f"return {text(0, 'here')}"] if texts[0] else [f"return {zero}"]
+    lines: list[str] = []
+    for r, given in enumerate(texts):
+        if given:
+            lines.append(f"mine = here & (sub == {r})")
+            lines.append(f"rows {'=' if len(lines) == 1 else combine} {text(r, 'mine')}")
+    return [*lines, "return rows"] if lines else [f"return {zero}"]
+
+
+def _pointers(form: NormalForm) -> str:
+    return ", ".join(pointer(operand) for operand in form.operands)
+
+
+def _vector(form: NormalForm, role: str, expressions: tuple[Expression, ...]) -> str:
+    vectors = [split(expression).vector for expression in expressions]
+    zero = "tl.zeros((token.shape[0], channel.shape[0]), tl.float32)"
+    lines = _by_substep(tuple("x" if v else "" for v in vectors), "+=", zero, lambda r, here: vector_text(vectors[r], here))
+    sizes = "H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
+    parameters = f"token, sub, here, head, channel, {_pointers(form)}, {sizes}"
+    return _function(f"{role}_vector", parameters, f"The {role} addresses [N, BK] without the numbers that scale whole rows.", lines)
+
+
+def _target(form: NormalForm) -> str:
+    targets = [row.target for row in form.rows]
+    zero = "tl.zeros((token.shape[0], channel.shape[0]), tl.float32)"
+    lines = _by_substep(tuple("x" if v else "" for v in targets), "+=", zero, lambda r, here: vector_text(targets[r], here))
+    parameters = f"token, sub, here, head, channel, {_pointers(form)}, HV: tl.constexpr, V: tl.constexpr"
+    return _function("target_rows", parameters, "The targets [N, BV].", lines)
+
+
+def _scale(form: NormalForm, role: str, expressions: tuple[Expression, ...], *, signed: bool) -> str:
+    parts = [split(expression) for expression in expressions]
+
+    def text(r: int, here: str) -> str:
+        given = scale_text(parts[r], here)
+        return given if parts[r].gates else f"tl.where({here}, {given}, 0.0)"
+
+    lines = _by_substep(tuple("x" if p.vector else "" for p in parts), "+=", "tl.where(here, 0.0, 0.0)", text)
+    if signed:
+        flip = f"{role}_sign(token, place, {'place' if role == 'read' else 'sub'}, here, head, 0, slot, sign, {_pointers(form)}, HV, 1, C)"
+        lines[-1] = f"{lines[-1]} * {flip}"
+    parameters = f"token, place, sub, here, head, slot, sign, {_pointers(form)}, HV: tl.constexpr, C: tl.constexpr"
+    return _function(f"{role}_scale", parameters, f"The numbers [N] that scale the rows of {role}_vector.", lines)
+
+
+def _decay(form: NormalForm, role: str) -> str:
+    lines = ["rows = decayed(decay, slot, place, channel, C, K)"]
+    lines += _after_place(form, role, lambda d, here: f"rows -= {_point_text(form, d, here)}")
+    parameters = f"token, place, sub, here, head, channel, slot, decay, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    shape = "[N, BK]" if form.decay_kind == "channel" else "[N]"
+    return _function(f"{role}_decay", parameters, f"G {shape} at the places of the {role} rows.", [*lines, "return rows"])
+
+
+def _sign(form: NormalForm, role: str) -> str:
+    lines = ["rows = decayed(sign, slot, place, channel, C, K)"]
+
+    def flip(d: int, here: str) -> str | None:
+        sign = form.decays[d].sign
+        if sign is None:
+            return None
+        load = load_text(sign, "token", here, "channel")
+        wide = "[:, None]" if form.decay_kind == "channel" and sign.per == "head" else ""
+        return f"rows = tl.where({load}{wide} < 0, -rows, rows)"
+
+    lines += _after_place(form, role, flip)
+    parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    return _function(f"{role}_sign", parameters, f"The sign of the decay since the chunk's start at the places of the {role} rows.", [*lines, "return rows"])
+
+
+def _after_place(form: NormalForm, role: str, text: Callable[[int, str], str | None]) -> list[str]:
+    """Lines that take back, for each row, the decay points of its token that act after its place."""
+    places = _places(form, role)
+    lines: list[str] = []
+    for d in range(len(form.decays)):
+        early = [r for r, place in enumerate(places) if place <= d]
+        if not early:
+            continue
+        here = "here"
+        if len(early) < len(places):
+            here = f"here & ({' | '.join(f'(sub == {r})' for r in early)})"
+        line = text(d, here)
+        lines += [] if line is None else [line]
+    return lines
+
+
+def _point_text(form: NormalForm, d: int, here: str) -> str:
+    """The log decay of one point, as wide as G."""
+    given = form.decays[d].log_decay
+    channel = form.decay_kind == "channel"
+    if not isinstance(given, Operand):
+        return f"tl.where({here}, {given!r}, 0.0)" + ("[:, None]" if channel else "")
+    load = load_text(given, "token", here, "channel")
+    return f"{load}.to(tl.float32)" if given.per == "channel" else load + ("[:, None]" if channel else "")
+
+
+def _rows(form: NormalForm, role: str, *, signed: bool) -> str:
+    lines = [
+        f"vector = {role}_vector(token, sub, here, head, channel, {_pointers(form)}, H, HV, K).to(tl.float32)",
+        f"rows = vector * {role}_scale(token, place, sub, here, head, slot, sign, {_pointers(form)}, HV, C)[:, None]",
+    ]
+    if signed:
+        lines.append(f"rows *= {role}_sign(token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, HV, K, C)")
+    parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    return _function(f"{role}_rows", parameters, f"The {role} addresses [N, BK] whole, in float32.", [*lines, "return rows"])
+
+
+def _decay_of_token(form: NormalForm) -> str:
+    texts = [_point_text(form, d, "here") for d in range(len(form.decays))]
+    zero = " + tl.zeros((token.shape[0], channel.shape[0]), tl.float32)" if form.decay_kind == "channel" else ""
+    parameters = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
+    return _function("decay_of_token", parameters, "The log decay of all decay points of a token.", [f"return {' + '.join(texts)}{zero}"])
+
+
+def _flips_of_token(form: NormalForm) -> str:
+    texts: list[str] = []
+    for decay in form.decays:
+        if decay.sign is not None:
+            wide = "[:, None]" if form.decay_kind == "channel" and decay.sign.per == "head" else ""
+            texts.append(f"({load_text(decay.sign, 'token', 'here', 'channel')}{wide} < 0).to(tl.int32)")
+    zero = " + tl.zeros((token.shape[0], channel.shape[0]), tl.int32)" if form.decay_kind == "channel" else ""
+    parameters = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
+    return _function("flips_of_token", parameters, "How many decay points of a token turn the sign.", [f"return {' + '.join(texts)}{zero}"])
+
+
+def _seen(form: NormalForm) -> str:
+    """Rows stand in the order of their stages, so what a row sees of its own token is a count."""
+    counts = [0 if row.previous else sum(other.stage < row.stage for other in form.rows) for row in form.rows]
+    doc = "How many rows of its own token a row's residual sees."
+    if counts == list(range(len(counts))):
+        return _function("seen", "sub", doc, ["return sub"])
+    lines = ["count = sub * 0", *(f"count = tl.where(sub == {r}, {count}, count)" for r, count in enumerate(counts) if count)]
+    return _function("seen", "sub", doc, [*lines, "return count"])
+
+
+def _substep(form: NormalForm) -> str:
+    n = span(form)
+    lines = [
+        f"parts = tl.reshape(tile, (C, {n}, tile.shape[1]))",
+        f"mine = (tl.arange(0, {n}) == sub)[None, :, None]",
+        "return tl.sum(tl.where(mine, parts, 0.0), 1)",
+    ]
+    return _function("substep", "tile, sub: tl.constexpr, C: tl.constexpr", "The rows of one substep: [R, B] -> [C, B].", lines)

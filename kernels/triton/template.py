@@ -1,0 +1,39 @@
+"""Templates: text with `$holes`, and lines `#if flag`, `#else`, `#end` that keep or drop what stands between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+
+HOLE = re.compile(r"\$(\w+)")
+
+
+def filled(name: str, holes: Mapping[str, str], flags: Mapping[str, bool]) -> str:
+    """templates/<name>.py.txt with its holes filled. A hole that is a line of its own takes several lines, indented as it is."""
+    text = files(__package__).joinpath("templates", f"{name}.py.txt").read_text(encoding="utf-8")
+    return "\n".join(_filled_line(line, holes) for line in _kept(text.splitlines(), flags))
+
+
+def _kept(lines: list[str], flags: Mapping[str, bool]) -> list[str]:
+    """The lines whose enclosing conditions all hold."""
+    kept: list[str] = []
+    conditions: list[bool] = []
+    for line in lines:
+        if line.startswith("#if "):
+            conditions.append(flags[line.removeprefix("#if ")])
+        elif line == "#else":
+            conditions[-1] = not conditions[-1]
+        elif line == "#end":
+            conditions.pop()
+        elif all(conditions):
+            kept.append(line)
+    return kept
+
+
+def _filled_line(line: str, holes: Mapping[str, str]) -> str:
+    alone = re.fullmatch(r"( *)\$(\w+)", line)
+    if alone:
+        indent, text = alone[1], holes[alone[2]]
+        return "\n".join(indent + part if part else part for part in text.splitlines())
+    return HOLE.sub(lambda match: holes[match[1]], line)
