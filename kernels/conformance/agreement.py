@@ -1,0 +1,28 @@
+"""The backend against the token loop: what a rule means is what runs."""
+
+from __future__ import annotations
+
+import torch
+
+from archsearch.kernels.conformance.inputs import Difficulty
+from archsearch.kernels.conformance.setting import Setting, compare, differentiate, token_loop
+from archsearch.kernels.conformance.verdict import Verdict, worst
+
+NAME = "chunk_matches_token_loop"
+
+
+def chunk_matches_token_loop(setting: Setting) -> Verdict:
+    """Output, state and every gradient, initial state included, at two chunk sizes: a wrong forward may hide behind a
+    consistent backward, and at one chunk size a wrong order of tokens may hide. Short floats meet easy inputs too,
+    where their bounds are tighter.
+    """
+    verdicts: list[Verdict] = []
+    easy = [Difficulty.EASY] if setting.dtype in (torch.bfloat16, torch.float16) else []
+    for difficulty in (Difficulty.HARD, *easy):
+        inputs = setting.inputs(difficulty=difficulty)
+        expected = token_loop(setting.rule, inputs)
+        for chunk in setting.chunk_sizes:
+            found = differentiate(setting.compiled(chunk), inputs)
+            where = f"{difficulty.value} inputs, chunk {chunk}"
+            verdicts += compare(setting, NAME, found, expected, where, hard=difficulty is Difficulty.HARD)
+    return worst(NAME, verdicts)

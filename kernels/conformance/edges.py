@@ -1,0 +1,81 @@
+"""Numbers at the ends of their ranges, and lengths around a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from archsearch.dsl import Kind, Operand
+from archsearch.kernels.conformance.inputs import Inputs
+from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, token_loop
+from archsearch.kernels.conformance.verdict import Verdict, worst
+
+STRENGTHS = (0.0, 1.0, 2.0)
+LOG_DECAYS = (0.0, -1e-4, -5.0, -50.0)
+LARGE = 1e4
+
+
+def edges_stay_finite(setting: Setting) -> Verdict:
+    """Strengths of 0, 1 and 2; log decays of 0, -1e-4, -5 and -50; equal keys; zero vectors; values of 1e4. No NaN or
+    Inf where the token loop has none; the error is the number of such entries.
+    """
+    verdicts: list[Verdict] = []
+    for where, inputs in _edges(setting):
+        found, expected = differentiate(setting.compiled(), inputs), token_loop(setting.rule, inputs)
+        verdicts.append(Verdict("edges_stay_finite", float(_broken(found, expected)), 0.0, where))
+    return worst("edges_stay_finite", verdicts)
+
+
+def any_length_works(setting: Setting) -> Verdict:
+    """0, 1, chunk - 1, chunk and chunk + 1 tokens."""
+    name, chunk = "any_length_works", setting.chunk_sizes[0]
+    verdicts: list[Verdict] = []
+    for tokens in (0, 1, chunk - 1, chunk, chunk + 1):
+        inputs = setting.inputs(replace(setting.shape, tokens=tokens))
+        found = differentiate(setting.compiled(), inputs)
+        verdicts += compare(setting, name, found, token_loop(setting.rule, inputs), f"{tokens} tokens, chunk {chunk}")
+    return worst(name, verdicts)
+
+
+def _edges(setting: Setting) -> Iterator[tuple[str, Inputs]]:
+    operands = {operand.name: operand for operand in setting.form.operands}
+    base = setting.inputs(replace(setting.shape, tokens=setting.chunk_sizes[0] + 1))
+
+    def filled(kind: str, number: float) -> Inputs:
+        return base.mapped(
+            lambda name, tensor: torch.full_like(tensor, number) if _is(operands[name], kind) else tensor
+        )
+
+    if any(operand.is_gate for operand in operands.values()):
+        yield from ((f"strengths of {number:g}", filled("gate", number)) for number in STRENGTHS)
+    if any(operand.kind is Kind.LOG_DECAY for operand in operands.values()):
+        yield from ((f"log decays of {number:g}", filled("log decay", number)) for number in LOG_DECAYS)
+    first = next(operand.name for operand in operands.values() if operand.is_address)
+    same = base.tensors[first][:, :1]
+    yield (
+        "equal keys",
+        base.mapped(lambda name, tensor: same.expand_as(tensor).clone() if operands[name].is_address else tensor),
+    )
+    yield "zero keys", filled("address", 0.0)
+    yield "zero values", filled("value", 0.0)
+    yield "values of 1e4", base.mapped(lambda name, tensor: tensor * LARGE if _is(operands[name], "value") else tensor)
+
+
+def _is(operand: Operand, kind: str) -> bool:
+    match kind:
+        case "gate":
+            return operand.is_gate
+        case "address":
+            return operand.is_address
+        case "value":
+            return operand.kind is Kind.VALUE
+        case _:
+            return operand.kind is Kind.LOG_DECAY
+
+
+def _broken(found: Outcome, expected: Outcome) -> int:
+    pairs = [(found.output, expected.output), (found.state, expected.state)]
+    pairs += [(gradient, expected.gradients[name]) for name, gradient in found.gradients.items()]
+    return sum(int((~x.isfinite() & y.isfinite()).sum()) for x, y in pairs)

@@ -1,0 +1,138 @@
+"""How tokens are cut, batched, packed, padded or taken one at a time changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from archsearch.dsl import Kind
+from archsearch.kernels.conformance.inputs import Inputs
+from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, forward, token_loop
+from archsearch.kernels.conformance.verdict import Verdict, worst
+
+STEPS = 5
+"""Tokens that are decoded one by one after a prefix."""
+
+
+def pieces_equal_whole(setting: Setting) -> Verdict:
+    """Cut inside chunks, with an empty piece, the state handed over."""
+    name, inputs, chunk = "pieces_equal_whole", setting.inputs(), setting.chunk_sizes[0]
+    cuts = [0, 1, chunk + 2, chunk + 2, setting.shape.tokens]
+    state, outputs = inputs.initial_state, list[Tensor]()
+    for start, end in pairwise(cuts):
+        piece = forward(setting.compiled(), replace(inputs.tokens(start, end), initial_state=state))
+        outputs.append(piece.output)
+        state = piece.state
+    found = Outcome(torch.cat(outputs, dim=1), state, {})
+    return worst(name, compare(setting, name, found, token_loop(setting.rule, inputs), f"cut at {cuts[1:-1]}"))
+
+
+def steps_equal_whole(setting: Setting) -> Verdict:
+    """A prefix in chunks, then token by token with `step`."""
+    name, prefix = "steps_equal_whole", setting.chunk_sizes[0] + 1
+    inputs = setting.inputs().tokens(0, prefix + STEPS)
+    begun = forward(setting.compiled(), inputs.tokens(0, prefix))
+    state, outputs = begun.state, [begun.output]
+    with torch.no_grad():
+        for t in range(prefix, prefix + STEPS):
+            token = {operand: tensor[:, t] for operand, tensor in inputs.tensors.items()}
+            output, state = setting.compiled().step(state=state, scale=None, **token)
+            outputs.append(output[:, None])
+    found = Outcome(torch.cat(outputs, dim=1), state, {})
+    return worst(
+        name, compare(setting, name, found, token_loop(setting.rule, inputs), f"{STEPS} steps after {prefix} tokens")
+    )
+
+
+def result_does_not_depend_on_the_batch(setting: Setting) -> Verdict:
+    """Each row alone gives what it gives beside the others."""
+    name, inputs = "result_does_not_depend_on_the_batch", setting.inputs()
+    together = forward(setting.compiled(), inputs)
+    verdicts: list[Verdict] = []
+    for row in range(setting.shape.batch):
+        alone = forward(setting.compiled(), inputs.rows(row, row + 1))
+        expected = Outcome(together.output[row : row + 1], together.state[row : row + 1], {})
+        verdicts += compare(setting, name, alone, expected, f"row {row}")
+    return worst(name, verdicts)
+
+
+def packed_equals_separate(setting: Setting) -> Verdict:
+    """Sequences packed with cu_seqlens, empty ones among them, give their own values and gradients."""
+    name, chunk = "packed_equals_separate", setting.chunk_sizes[0]
+    lengths = [0, chunk + 3, 1, 0, 2 * chunk, 0]
+    packed = setting.inputs(replace(setting.shape, batch=1, tokens=sum(lengths)))
+    states = setting.inputs(replace(setting.shape, batch=len(lengths), tokens=1))
+    inputs = replace(packed, initial_state=states.initial_state, state_slope=states.state_slope)
+    offsets = torch.tensor([0, *lengths], device=setting.device).cumsum(0)
+    found = differentiate(setting.compiled(), inputs, cu_seqlens=offsets)
+    verdicts: list[Verdict] = []
+    start = 0
+    for n, length in enumerate(lengths):
+        own = slice(n, n + 1)
+        single = replace(
+            inputs.tokens(start, start + length),
+            initial_state=inputs.initial_state[own],
+            state_slope=inputs.state_slope[own],
+        )
+        cut = _cut(found, start, start + length, own)
+        verdicts += compare(setting, name, cut, token_loop(setting.rule, single), f"sequence {n} of lengths {lengths}")
+        start += length
+    return worst(name, verdicts)
+
+
+def _cut(found: Outcome, start: int, end: int, own: slice) -> Outcome:
+    """The part of a packed outcome that belongs to one sequence."""
+    gradients = {
+        name: gradient[own] if name == "initial_state" else gradient[:, start:end]
+        for name, gradient in found.gradients.items()
+    }
+    return Outcome(found.output[:, start:end], found.state[own], gradients)
+
+
+def value_heads_share_keys(setting: Setting) -> Verdict:
+    """With more value heads than key heads, value head j uses key head j // (HV / H)."""
+    name, group = "value_heads_share_keys", 3
+    shape = replace(setting.shape, tokens=setting.chunk_sizes[0] + 2, heads=2, value_heads=2 * group)
+    inputs = setting.inputs(shape)
+    addresses = {operand.name for operand in setting.form.operands if operand.is_address}
+    heads = [j // group for j in range(2 * group)]
+    spread = inputs.mapped(lambda operand, tensor: tensor[:, :, heads] if operand in addresses else tensor)
+    found = forward(setting.compiled(), inputs)
+    return worst(name, compare(setting, name, found, token_loop(setting.rule, spread), f"HV = {group} H"))
+
+
+def padding_never_leaks(setting: Setting) -> Verdict:
+    """Tokens of zeros before and after, whose log decay is 0, change neither outputs nor state. A rule that decays by a
+    number decays them too.
+    """
+    name, pad = "padding_never_leaks", setting.chunk_sizes[0] // 2 + 1
+    if any(isinstance(decay.log_decay, float) for decay in setting.form.decays):
+        return Verdict(name, 0.0, 0.0, "the rule decays by a number: no token of zeros is neutral")
+    inputs = setting.inputs()
+    signs = {operand.name for operand in setting.form.operands if operand.kind is Kind.SIGN}
+    padded = inputs.mapped(_padded(pad, signs))
+    slope = torch.nn.functional.pad(inputs.output_slope, (0, 0, 0, 0, pad, pad))
+    found = differentiate(setting.compiled(), replace(padded, output_slope=slope))
+    length = setting.shape.tokens
+    cut = _cut(found, pad, pad + length, slice(None))
+    return worst(name, compare(setting, name, cut, token_loop(setting.rule, inputs), f"{pad} tokens before and after"))
+
+
+def _padded(pad: int, signs: set[str]) -> Callable[[str, Tensor], Tensor]:
+    def padded(operand: str, tensor: Tensor) -> Tensor:
+        neutral = 1.0 if operand in signs else 0.0
+        filler = tensor.new_full((tensor.shape[0], pad, *tensor.shape[2:]), neutral)
+        return torch.cat([filler, tensor, filler], dim=1)
+
+    return padded
+
+
+def without_slopes_after(inputs: Inputs, end: int) -> Inputs:
+    """The loss sees outputs of tokens before `end` alone."""
+    slope = inputs.output_slope.clone()
+    slope[:, end:] = 0
+    return replace(inputs, output_slope=slope, state_slope=torch.zeros_like(inputs.state_slope))

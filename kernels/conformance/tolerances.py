@@ -1,0 +1,50 @@
+"""How far a backend may be from the float64 token loop: one table by dtype and quantity.
+
+Errors are relative, ||x - y|| / ||y|| over a whole tensor, where y is computed in float64 from the same rounded inputs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import torch
+
+
+class Quantity(Enum):
+    """What is compared."""
+
+    VALUE = "output or state"
+    GRADIENT = "gradient of a vector or of the initial state"
+    GATE_GRADIENT = "gradient of a gate or a log decay"
+
+
+TABLE: dict[torch.dtype, dict[Quantity, float]] = {
+    # The chunkwise algebra is exact: what is left is rounding, amplified by the triangular solve of correlated keys.
+    torch.float64: {Quantity.VALUE: 1e-9, Quantity.GRADIENT: 1e-9, Quantity.GATE_GRADIENT: 1e-9},
+    # Rounding of 6e-8 summed over a chunk. Gate gradients are differences of large sums.
+    torch.float32: {Quantity.VALUE: 1e-4, Quantity.GRADIENT: 1e-4, Quantity.GATE_GRADIENT: 1e-3},
+    # The bounds that flash-linear-attention holds its own kernels to; operands and products are rounded to 8 bits.
+    torch.bfloat16: {Quantity.VALUE: 0.005, Quantity.GRADIENT: 0.008, Quantity.GATE_GRADIENT: 0.02},
+    # 11 bits would allow less, but a plan may keep its triangular inverse in bfloat16, whose range it needs.
+    torch.float16: {Quantity.VALUE: 0.005, Quantity.GRADIENT: 0.008, Quantity.GATE_GRADIENT: 0.02},
+}
+
+HARD_FACTOR = 2.0
+"""Correlated keys and strengths near 1 may double an error in short floats: the inverse of their triangle has larger
+entries.
+"""
+
+LEAK = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-3}
+"""How much earlier results may move, relative to themselves, when later tokens change: rounding order, never
+information.
+"""
+
+FINITE_DIFFERENCES = 1e-6
+"""Central differences with a step of 1e-6 in float64: truncation 1e-12, cancellation 1e-10, divided by a slope near 1.
+"""
+
+
+def bound(dtype: torch.dtype, quantity: Quantity, *, hard: bool = False) -> float:
+    """The largest relative error allowed. `hard` widens the bounds of 16-bit floats alone."""
+    short = dtype in (torch.bfloat16, torch.float16)
+    return TABLE[dtype][quantity] * (HARD_FACTOR if hard and short else 1.0)
