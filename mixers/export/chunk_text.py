@@ -12,6 +12,14 @@ from archsearch.lowering import NormalForm, Row
 from archsearch.mixers.export.lines import Names, assign, call, terms, unpacked
 from archsearch.mixers.export.rule_text import bonus
 
+DOCUMENTATION = (
+    '    """All tokens, chunk by chunk, in matrix products: the values of the token loop, differentiable by autograd.',
+    "",
+    "    A row is one change of the state, S <- S + address (target - S^T residual)^T. Rows of a chunk depend on each",
+    "    other through a triangle, which is solved once; then the state goes from chunk to chunk.",
+    '    """',
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunkwise:
@@ -64,7 +72,7 @@ class Chunkwise:
         return "\n".join(
             [
                 "def chunkwise(operands: Operands, state: Tensor, scale: float, chunk: int) -> tuple[Tensor, Tensor]:",
-                '    """All tokens, chunk by chunk, in matrix products: the same values as the token loop. Differentiable by autograd."""',
+                *DOCUMENTATION,
                 "    length = operands[0].shape[1]",
                 "    chunk = min(chunk, length)",
                 unpacked(self.names.all, "(chunked(x, chunk) for x in operands)"),
@@ -168,7 +176,7 @@ class Chunkwise:
         """L, its solve, and P: everything about a chunk that does not wait for the state."""
         if not self.rows:
             return []
-        lines = ["    sees, reads = order(chunk, state.device)"]
+        lines = [f"    {'sees' if self.solves else '_'}, reads = order(chunk, state.device)"]
         if self.solves:
             known = "residual" if self.kind == "none" else "residual * log_seen.exp()"
             lines += [

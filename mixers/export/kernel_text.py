@@ -9,21 +9,25 @@ from archsearch.mixers.export.chunk_text import Chunkwise
 from archsearch.mixers.export.lines import Names
 from archsearch.mixers.export.templates import taken, template
 
+TORCH_BACKENDS = """\
+    backend: "reference" is the token loop, "torch" the chunkwise form, "auto" the latter."""
+
 
 def names_of(form: NormalForm) -> Names:
     """The variables of the operands in the generated file."""
-    names = {f"{prefix}_{i}" for prefix in ("log", "sign", "change") for i in range(len(form.decays) + len(form.rows) + 1)}
+    names = {
+        f"{prefix}_{i}" for prefix in ("log", "sign", "change") for i in range(len(form.decays) + len(form.rows) + 1)
+    }
     parts = {f"{part}_{i}" for part in ("address", "residual", "target") for i in range(len(form.rows))}
     return Names(form.operands, taken() | names | parts)
 
 
-def kernel_text(form: NormalForm) -> str:
-    """Everything from the operands to `mix`, as functions two lines apart."""
-    names = names_of(form)
+def kernel_pieces(form: NormalForm, names: Names) -> list[str]:
+    """Everything from the operands to `mix`, function by function."""
     chunkwise = Chunkwise(form, names)
     typed = next((operand for operand in form.operands if operand.kind is Kind.VALUE), form.operands[0])
     fixed = form.read.scale
-    parts = [
+    return [
         chunkwise.constants(),
         rule_text.operands(form, names),
         rule_text.token(form, names),
@@ -40,7 +44,7 @@ def kernel_text(form: NormalForm) -> str:
             default_scale="state.shape[2] ** -0.5" if fixed is None else repr(float(fixed)),
             typed=names[typed],
             triton_call="",
+            backends=TORCH_BACKENDS,
         ),
         template("chosen_torch"),
     ]
-    return "\n\n\n".join(parts)

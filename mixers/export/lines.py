@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from archsearch.dsl import Expression, Operand
 
@@ -50,14 +51,36 @@ def assign(target: str, signed: Sequence[str], indent: int = 4) -> str:
     return "\n".join([f"{space}{target} = (", *(f"{space}    {part}" for part in inner), f"{space})"])
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A bracket: `before` ends in the opening one, `after` starts with the closing one."""
+
+    before: str
+    parts: tuple[Group | str, ...]
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.before}{', '.join(map(str, self.parts))}{self.after}"
+
+
+def laid_out(node: Group | str, indent: int = 4, tail: str = "") -> list[str]:
+    """On one line, or what is in the brackets on the next, or each part on lines of its own."""
+    space, flat = " " * indent, f"{node}{tail}"
+    if isinstance(node, str) or indent + len(flat) <= WIDTH:
+        return [space + flat]
+    joined = ", ".join(map(str, node.parts))
+    if len(node.parts) == 1:
+        body = laid_out(node.parts[0], indent + 4)
+    elif indent + 4 + len(joined) <= WIDTH and node.before[-1] == "(":
+        body = [f"{space}    {joined}"]
+    else:
+        body = [line for part in node.parts for line in laid_out(part, indent + 4, ",")]
+    return [space + node.before, *body, f"{space}{node.after}{tail}"]
+
+
 def call(before: str, arguments: Sequence[str], after: str = ")", indent: int = 4) -> str:
-    """`before` ends in an opening bracket: all on one line, or the arguments on the next, or one a line."""
-    space = " " * indent
-    if len(line := f"{space}{before}{', '.join(arguments)}{after}") <= WIDTH:
-        return line
-    if len(inner := f"{space}    {', '.join(arguments)}") <= WIDTH:
-        return f"{space}{before}\n{inner}\n{space}{after}"
-    return "\n".join([f"{space}{before}", *(f"{space}    {argument}," for argument in arguments), f"{space}{after}"])
+    """A group of plain arguments as text."""
+    return "\n".join(laid_out(Group(before, tuple(arguments), after), indent))
 
 
 def unpacked(names: Sequence[str], source: str, indent: int = 4) -> str:

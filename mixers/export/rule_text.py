@@ -40,7 +40,7 @@ def spread(form: NormalForm, names: Names) -> str:
     return "\n".join(
         [
             "def spread(operands: Operands, state: Tensor) -> Operands:",
-            '    """In the dtype of the state; addresses for every value head [B, T, HV, K], numbers a head as [B, T, HV, 1]."""',
+            '    """In the dtype of the state; addresses for all value heads [B, T, HV, K], numbers [B, T, HV, 1]."""',
             *body,
             call("return Operands(", arguments),
         ]
@@ -57,7 +57,7 @@ def token(form: NormalForm, names: Names) -> str:
     return "\n".join(
         [
             "def token(state: Tensor, operands: Operands, scale: float) -> tuple[Tensor, Tensor]:",
-            '    """One token, which is what the rule means: state [B, HV, K, V] -> output [B, HV, V], state after it."""',
+            '    """One token, the meaning of the rule: state [B, HV, K, V] -> output [B, HV, V], next state."""',
             *body,
             "    return output, state",
         ]
@@ -128,7 +128,7 @@ def _read(step: Read, names: Names) -> list[str]:
 
 
 def _named(name: str, signed: list[str], lines: list[str]) -> str:
-    """How to write the sum in an expression: a variable as it is, anything else under a name that a new line gives it."""
+    """How to write the sum in an expression: a variable as it is, anything else under a name from a new line."""
     if len(signed) == 1 and signed[0].isidentifier():
         return signed[0]
     lines.append(assign(name, signed))

@@ -2,21 +2,70 @@
 
 from __future__ import annotations
 
-import io
+import builtins
 import keyword
-import token
-import tokenize
-from collections.abc import Iterator
+import re
 from functools import cache
 from importlib.resources import files
 from string import Template
 
 FOLDER = files("archsearch.mixers.export").joinpath("templates")
 
-LOCALS = """
-    add added address address_i before beta_ change end entering extra flip keep known leaving length lower operands output
-    place present query reads recall residual scale scores sees solved state target weight written
-""".split()
+LOCALS = (
+    "added",
+    "address",
+    "alpha",
+    "before",
+    "cache",
+    "chunk",
+    "cu_seqlens",
+    "end",
+    "entering",
+    "extra",
+    "flip",
+    "gate",
+    "group",
+    "head",
+    "keep",
+    "known",
+    "leaving",
+    "length",
+    "lower",
+    "mixed",
+    "n",
+    "o",
+    "operands",
+    "own",
+    "output",
+    "place",
+    "positions",
+    "present",
+    "query",
+    "raw",
+    "reads",
+    "residual",
+    "scale",
+    "scores",
+    "sees",
+    "self",
+    "sizes",
+    "solved",
+    "state",
+    "step",
+    "target",
+    "weight",
+    "written",
+    "x",
+    "F",
+    "Path",
+    "Tensor",
+    "json",
+    "math",
+    "nn",
+    "sys",
+    "torch",
+)
+TOP_LEVEL = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 
 
 def template(name: str, **holes: str) -> str:
@@ -27,15 +76,19 @@ def template(name: str, **holes: str) -> str:
 
 @cache
 def taken() -> frozenset[str]:
-    """Every name that a generated file uses itself, so that no operand may have it."""
-    names = set(LOCALS) | set(keyword.kwlist) | set(keyword.softkwlist)
+    """Every name that a generated file uses where operands are variables, so that no operand may have it."""
+    names = {
+        *LOCALS,
+        *keyword.kwlist,
+        *keyword.softkwlist,
+        *dir(builtins),
+        "Operands",
+        "Mixer",
+        "token",
+        "spread",
+        "chunkwise",
+    }
     for entry in FOLDER.iterdir():
         if entry.name.endswith(".py.txt"):
-            names |= set(_names(entry.read_text(encoding="utf-8").replace("$", "")))
+            names |= set(TOP_LEVEL.findall(entry.read_text(encoding="utf-8")))
     return frozenset(names)
-
-
-def _names(text: str) -> Iterator[str]:
-    for part in tokenize.generate_tokens(io.StringIO(text).readline):
-        if part.type == token.NAME:
-            yield part.string
