@@ -82,6 +82,8 @@ def targets_text(form: NormalForm) -> str:
         if row.target:
             push.lines.append(f"grad = {_token('d_target', r, form)}")
             push.expression(row.target, "grad")
+    if form.read.bonus is not None:
+        push.expression(form.read.bonus.target, "d_bonus_target")
     push.store(form.operands, "V")
     return push.text
 
@@ -90,6 +92,7 @@ def keys_text(form: NormalForm) -> str:
     """From d_read [C, BK], d_residual and d_write [R, BK] to addresses, gates and decays; ends with the numbers a head."""
     push = Push("channel")
     _role(push, form, form.read.address, "d_read", form.read.decays, "+")
+    _bonus(push, form)
     for r, row in enumerate(form.rows):
         if row.residual:
             _role(push, form, row.residual, _token("d_residual", r, form), 0 if row.previous else row.decays, "+")
@@ -119,6 +122,23 @@ def _role(push: Push, form: NormalForm, expression: Expression, gradient: str, p
         if form.decay_kind == "scalar":
             energy = f"tl.sum({energy}, 1)"
         push.add(f"energy_{place}", energy if sign == "+" else f"-{energy}")
+
+
+def _bonus(push: Push, form: NormalForm) -> None:
+    """The bonus is a product of three expressions; each receives the product of the other two."""
+    bonus = form.read.bonus
+    if bonus is None:
+        return
+    parts = {"address": form.read.address, "weight": bonus.weight, "key": bonus.address}
+    for name, expression in parts.items():
+        for term in expression:
+            for operand in (*term.gates, *((term.vector,) if term.vector else ())):
+                push.load(operand)
+        push.lines.append(f"bonus_{name} = {' + '.join(product_text(term, push.loaded) for term in expression)}")
+    for name, expression in parts.items():
+        others = " * ".join(f"bonus_{other}" for other in parts if other != name)
+        push.lines.append(f"grad = d_bonus[:, None] * {others}")
+        push.expression(expression, "grad")
 
 
 def _decays(push: Push, form: NormalForm) -> None:
@@ -151,6 +171,8 @@ def _token(tile: str, r: int, form: NormalForm) -> str:
 def _used(form: NormalForm) -> tuple[Operand, ...]:
     """Operands that carry a gradient, in the order of the call."""
     expressions = [form.read.address, *(part for row in form.rows for part in (row.write, row.residual, row.target))]
+    if form.read.bonus is not None:
+        expressions += [form.read.bonus.weight, form.read.bonus.address, form.read.bonus.target]
     names = {o.name for e in expressions for term in e for o in (*term.gates, *((term.vector,) if term.vector else ()))}
     names |= {decay.log_decay.name for decay in form.decays if isinstance(decay.log_decay, Operand)}
     return tuple(operand for operand in form.operands if operand.name in names)

@@ -22,6 +22,12 @@ def span(form: NormalForm) -> int:
     return 1 << (len(form.rows) - 1).bit_length()
 
 
+def has_bonus(form: NormalForm) -> bool:
+    """Whether the read adds a bonus that is not zero."""
+    bonus = form.read.bonus
+    return bonus is not None and all((form.read.address, bonus.weight, bonus.address, bonus.target))
+
+
 def source(form: NormalForm, chunk_size: int | None = None) -> str:
     """The module that runs `form`, one text for all sizes, dtypes and chunk sizes."""
     del chunk_size  # a parameter of the kernels, not of their text
@@ -45,7 +51,8 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "learned_decay": adjoint.learned_decay(form),
         "residual": any(row.residual for row in form.rows),
         "target": any(row.target for row in form.rows),
-        "push_targets": any(row.target for row in form.rows),
+        "push_targets": any(row.target for row in form.rows) or has_bonus(form),
+        "bonus": has_bonus(form),
     }
 
 
@@ -92,6 +99,8 @@ def _functions(form: NormalForm) -> list[str]:
         functions.append(_decay_of_token(form))
     if signed:
         functions.append(_flips_of_token(form))
+    if has_bonus(form):
+        functions += _bonus(form)
     if any(row.residual for row in form.rows):
         functions.append(_seen(form))
     if span(form) > 1:
@@ -149,6 +158,18 @@ def _target(form: NormalForm) -> str:
     lines = _by_substep(tuple("x" if v else "" for v in targets), "+=", zero, lambda r, here: vector_text(targets[r], here))
     parameters = f"token, sub, here, head, channel, {_pointers(form)}, HV: tl.constexpr, V: tl.constexpr"
     return _function("target_rows", parameters, "The targets [N, BV].", lines)
+
+
+def _bonus(form: NormalForm) -> list[str]:
+    bonus = form.read.bonus
+    assert bonus is not None
+    factors = [f"({vector_text(e, 'here')}).to(tl.float32)" for e in (form.read.address, bonus.weight, bonus.address)]
+    keys = f"token, here, head, channel, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
+    values = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, V: tl.constexpr"
+    return [
+        _function("bonus_pairs", keys, "The products [N, BK] whose sum weights the bonus.", [f"return {' * '.join(factors)}"]),
+        _function("bonus_targets", values, "What the bonus adds [N, BV].", [f"return {vector_text(bonus.target, 'here')}"]),
+    ]
 
 
 def _scale(form: NormalForm, role: str, expressions: tuple[Expression, ...], *, signed: bool) -> str:

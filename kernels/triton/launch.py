@@ -30,12 +30,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What the backward needs of the forward, a slot a chunk and head: G, its sign, T and P; empty where the rule has none."""
+    """What the backward needs of the forward, a slot a chunk and head: G, its sign, T, P and the bonus's weight; empty where the rule has none."""
 
     decay: Tensor
     sign: Tensor
     inverse: Tensor
     reads: Tensor
+    bonus: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def output_dtype(form: NormalForm, tensors: Sequence[Tensor]) -> torch.dtype:
 
 
 def saved_shapes(form: NormalForm, sizes: Sizes, use: Plan, count: int) -> tuple[tuple[int, ...], ...]:
-    """The shapes of G, sign, T and P; (0,) where the rule has none."""
+    """The shapes of what `Saved` holds; (0,) where the rule has none."""
     slots, rows = count * sizes.value_heads, use.chunk * generation.span(form)
     decay = (slots, use.chunk, sizes.key_dim) if form.decay_kind == "channel" else (slots, use.chunk)
     signed = any(point.sign is not None for point in form.decays)
@@ -97,7 +98,13 @@ def saved_shapes(form: NormalForm, sizes: Sizes, use: Plan, count: int) -> tuple
         decay if signed else (0,),
         (slots, rows, rows) if solved else (0,),
         (slots, use.chunk, rows),
+        (slots, use.chunk) if generation.has_bonus(form) else (0,),
     )
+
+
+def saved_dtypes(use: Plan) -> tuple[torch.dtype, ...]:
+    """The dtypes of what `Saved` holds."""
+    return (torch.float32, torch.float32, use.storage, use.storage, torch.float32)
 
 
 def chunk_count(sizes: Sizes, chunk: int, *, packed: bool) -> int:
@@ -136,7 +143,7 @@ def forward(
     output = torch.empty((sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim), dtype=output_dtype(form, tensors), device=device)
     state = torch.empty((sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim), dtype=torch.float32, device=device)
     shapes = saved_shapes(form, sizes, use, chunks.count)
-    dtypes = (torch.float32, torch.float32, use.storage, use.storage)
+    dtypes = saved_dtypes(use)
     saved = Saved(*(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in zip(shapes, dtypes, strict=True)))
     kernels = _kernels(form)
     _prepare(form, kernels, tensors, saved, sizes, use, chunks)
@@ -179,7 +186,7 @@ def backward(
     if chunks.count:
         parts = _blocks(sizes.key_dim, use.gradient_keys)
         kernels.gradients[(chunks.count * parts, sizes.value_heads)](
-            *tensors, *buffers.values(), chunks.table, saved.decay, saved.sign, states, d_states, deltas, d_targets, d_output, scale, 0.0,
+            *tensors, *buffers.values(), chunks.table, saved.decay, saved.sign, saved.bonus, states, d_states, deltas, d_targets, d_output, scale, 0.0,
             sizes.batch * sizes.tokens, sizes.tokens, chunks.each, sizes.heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, use.chunk,
             use.gradient_keys, use.gradient_values, chunks.table is not None, use.dtype, use.precision, 2,
             num_warps=use.warps, num_stages=2,
@@ -220,7 +227,7 @@ def _prepare(form: NormalForm, kernels: Any, tensors: Sequence[Tensor], saved: S
             block, packed, num_warps=4 if form.decay_kind == "channel" else 1,
         )  # fmt: skip
     kernels.solve[(chunks.count, sizes.value_heads)](
-        *tensors, chunks.table, saved.decay, saved.sign, saved.inverse, saved.reads, sizes.tokens, chunks.each, sizes.heads, sizes.value_heads,
+        *tensors, chunks.table, saved.decay, saved.sign, saved.inverse, saved.reads, saved.bonus, sizes.tokens, chunks.each, sizes.heads, sizes.value_heads,
         sizes.key_dim, use.chunk, use.solve_keys, packed, use.dtype, use.precision, use.solve, num_warps=use.warps, num_stages=2,
     )  # fmt: skip
 
@@ -245,7 +252,7 @@ def _scan(
     if not lanes:
         return
     kernels.scan[(_blocks(sizes.value_dim, use.scan_values), lanes)](
-        *tensors, chunks.table, chunks.offsets, saved.decay, saved.sign, saved.inverse, saved.reads,
+        *tensors, chunks.table, chunks.offsets, saved.decay, saved.sign, saved.inverse, saved.reads, saved.bonus,
         None if initial is None else initial.contiguous(), output, final, states, deltas, scale, sizes.tokens, chunks.each, sizes.heads,
         sizes.value_heads, sizes.key_dim, sizes.value_dim, use.chunk, use.key_size, use.scan_values, chunks.table is not None,
         initial is not None, results is not None, kept is not None, use.dtype, use.precision, use.scan_stages, num_warps=use.warps,
