@@ -3,6 +3,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/ready
+SHORT ?= directory=runs/quickstart-short trials=3 tasks.mqar.tokens=100_000 tasks.text.tokens=50_000
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
@@ -14,7 +15,7 @@ help:  ## print this list
 study: $(READY)  ## set up, then run the quickstart study: ranking, report, exported module
 	$(BIN)/archsearch study run studies/configs/quickstart.yaml
 
-study-short: $(READY)  ## the quickstart study with a few trials and a tenth of the tokens
+study-short: $(READY)  ## the same with three trials and a tenth of the tokens, to see every stage
 	$(BIN)/archsearch study run studies/configs/quickstart.yaml $(SHORT)
 
 test: $(READY)  ## set up, then run the tests that need no GPU

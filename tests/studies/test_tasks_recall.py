@@ -48,7 +48,7 @@ def solver(task: Task, *, first: bool = False) -> Forward:
     return forward
 
 
-@pytest.mark.parametrize("task", TASKS, ids=str)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.description)
 def test_a_solver_that_reads_the_tokens_is_always_right(task: Task) -> None:
     for part in Part:
         values = task.evaluate(solver(task), part)
@@ -57,7 +57,7 @@ def test_a_solver_that_reads_the_tokens_is_always_right(task: Task) -> None:
             assert value == pytest.approx(expected, abs=1e-6), name
 
 
-@pytest.mark.parametrize("task", TASKS, ids=str)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.description)
 def test_a_batch_depends_on_seed_and_step_alone(task: Task) -> None:
     first, again = task.train_batch(3, 7, 6), task.train_batch(3, 7, 6)
     assert torch.equal(first.tokens, again.tokens) and torch.equal(first.targets, again.targets)
@@ -65,7 +65,7 @@ def test_a_batch_depends_on_seed_and_step_alone(task: Task) -> None:
         assert not torch.equal(first.tokens, task.train_batch(seed, step, 6).tokens)
 
 
-@pytest.mark.parametrize("task", TASKS, ids=str)
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.description)
 def test_batches_have_the_promised_shape_and_range(task: Task) -> None:
     for sequences in (1, 5, 6):
         batch = task.train_batch(0, 1, sequences)
