@@ -21,7 +21,7 @@ def chunk_matches_token_loop(setting: Setting) -> Verdict:
     for difficulty in (Difficulty.HARD, *easy):
         inputs = setting.inputs(difficulty=difficulty)
         expected = token_loop(setting.rule, inputs)
-        for chunk in setting.chunk_sizes:
+        for chunk in dict.fromkeys(setting.chunk_sizes):
             found = differentiate(setting.compiled(chunk), inputs)
             where = f"{difficulty.value} inputs, chunk {chunk}"
             verdicts += compare(setting, NAME, found, expected, where, hard=difficulty is Difficulty.HARD)
