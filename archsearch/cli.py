@@ -99,7 +99,8 @@ def check(
     found = find_rule(rule)
     from archsearch.kernels import commands
 
-    commands.check(found, backend=backend, json=json)
+    if not commands.check(found, backend=backend, json=json).passed:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: archsearch bench gated_delta_net q_delta eda")

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json as jsonlib
+from typing import TYPE_CHECKING
 
 from archsearch.dsl import Rule
+
+if TYPE_CHECKING:
+    from archsearch.kernels.ladder import Line
+    from archsearch.kernels.verdicts import Checked
 
 
 def show(rule: Rule, *, json: bool) -> None:
@@ -17,3 +22,33 @@ def show(rule: Rule, *, json: bool) -> None:
         print(jsonlib.dumps(description.as_json(), indent=2, ensure_ascii=False))
     else:
         print_description(description, console())
+
+
+def check(rule: Rule, *, backend: str, json: bool) -> Checked:
+    """Climb the validity ladder on this machine and print a line a row; the caller turns `passed` into an exit code.
+
+    Errors: HoleError while holes are open; BackendError for a backend that is unknown or cannot run here.
+    """
+    from archsearch.kernels.ladder import climb
+    from archsearch.kernels.showing import console
+    from archsearch.kernels.verdicts import Checked, print_line
+
+    page = console()
+    lines: list[Line] = []
+    for line in climb(rule, backend):
+        lines.append(line)
+        if not json:
+            print_line(line, page)
+    found = Checked(rule, backend, tuple(lines))
+    if json:
+        print(jsonlib.dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        page.print(f"\n{found.summary}", highlight=False)
+        page.print(_after_check(found), style="dim", highlight=False)
+    return found
+
+
+def _after_check(found: Checked) -> str:
+    if found.passed:
+        return "Next: archsearch bench, with the same RULE"
+    return "The rule's form that failed computes something else than its token loop: do not train with it"

@@ -1,0 +1,179 @@
+"""The validity ladder of one rule on the machine at hand: a row a promise, cheapest first.
+
+The properties live in `archsearch.kernels.conformance`; here stands which of them make up a row, where it runs, and what
+its line says. Rows 7, 10 and 11 (live paths, falling loss, cost) need a layer and training, and are not here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+from archsearch.dsl import Rule
+from archsearch.errors import BackendError
+from archsearch.kernels.conformance.setting import Setting
+from archsearch.kernels.conformance.suite import PROPERTIES, setting_of
+from archsearch.kernels.conformance.verdict import Verdict
+from archsearch.kernels.dispatch import BACKENDS, Backend, compile
+from archsearch.kernels.growth import results_have_their_kind, state_holds_no_more_than_was_written
+
+
+class Status(Enum):
+    """How a row ended."""
+
+    PASSED = "passed"
+    FAILED = "FAILED"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row: the measurement nearest to its bound, or why there is none. `failures` lists every broken property."""
+
+    row: int
+    title: str
+    status: Status
+    error: float | None
+    bound: float | None
+    where: str
+    failures: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Title and properties of a row. `exact` are settings in float64, `kernels` those of the generated kernels."""
+
+    number: int
+    title: str
+    properties: tuple[Callable[[Setting], Verdict], ...]
+    on: Callable[[Targets], tuple[Setting, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where rows run: `exact` and `wide_chunks` in float64, `coarse` in float32 and bfloat16, `kernels` in Triton."""
+
+    exact: Setting
+    wide_chunks: Setting
+    coarse: tuple[Setting, ...]
+    kernels: tuple[Setting, ...]
+    no_kernels: str
+
+
+def climb(rule: Rule, backend: str = "auto") -> Iterator[Line]:
+    """The rows one after another, each when it is done.
+
+    Errors: HoleError for open holes; BackendError for a backend that is unknown or cannot run here.
+    """
+    named = _named(backend)
+    compile(rule, named)
+    targets = _targets(rule, named)
+    for row in ROWS:
+        yield _line(row, targets)
+
+
+def passed(lines: Sequence[Line]) -> bool:
+    """Whether no row failed; a row that could not run is not a failure, nor a pass."""
+    return all(line.status is not Status.FAILED for line in lines)
+
+
+def values_agree(rule: Rule, backend: Backend, device: torch.device, dtype: torch.dtype) -> Verdict:
+    """The value check that stands before any timing: output, state and gradients against the token loop."""
+    setting = setting_of(rule, backend, device, dtype)
+    return PROPERTIES["chunk_matches_token_loop"](setting)
+
+
+def _named(backend: str) -> Backend:
+    match backend:
+        case "auto" | "reference" | "torch" | "triton":
+            return backend
+        case _:
+            raise BackendError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
+
+
+def _line(row: Row, targets: Targets) -> Line:
+    start = time.perf_counter()
+    settings = row.on(targets)
+    if not settings:
+        return Line(row.number, row.title, Status.NOT_RUN, None, None, targets.no_kernels, (), 0.0)
+    verdicts = [check(setting) for setting in settings for check in row.properties]
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    worst = max(failed or verdicts, key=_nearness)
+    status = Status.FAILED if failed else Status.PASSED
+    seconds = time.perf_counter() - start
+    return Line(row.number, row.title, status, worst.error, worst.bound, worst.where, tuple(map(str, failed)), seconds)
+
+
+def _nearness(verdict: Verdict) -> float:
+    if verdict.error != verdict.error:
+        return float("inf")
+    return verdict.error / verdict.bound if verdict.bound else verdict.error
+
+
+def _targets(rule: Rule, backend: Backend) -> Targets:
+    exact: Backend = "reference" if backend == "reference" else "torch"
+    cuda, interpreted = torch.cuda.is_available(), os.environ.get("TRITON_INTERPRET") == "1"
+    asked = backend == "triton" or (backend == "auto" and cuda)
+    dtypes = (torch.float32, torch.bfloat16)
+    where = "no CUDA device" if not cuda else f'backend "{backend}" was asked for'
+    kernels: tuple[Setting, ...] = ()
+    if asked and cuda:
+        kernels = tuple(setting_of(rule, "triton", "cuda", dtype) for dtype in dtypes)
+    elif asked and interpreted:
+        kernels = (setting_of(rule, "triton", "cpu", torch.float32),)
+    return Targets(
+        exact=setting_of(rule, exact, "cpu", torch.float64),
+        wide_chunks=setting_of(rule, exact, "cpu", torch.float64, chunk_sizes=(16, 64)),
+        coarse=tuple(setting_of(rule, exact, "cpu", dtype) for dtype in dtypes),
+        kernels=kernels,
+        no_kernels=where,
+    )
+
+
+def _everywhere(targets: Targets) -> tuple[Setting, ...]:
+    return (targets.exact, *targets.kernels)
+
+
+def _properties(*names: str) -> tuple[Callable[[Setting], Verdict], ...]:
+    return tuple(PROPERTIES[name] for name in names)
+
+
+ROWS = (
+    Row(1, "shape, dtype, finite", (results_have_their_kind,), lambda on: (*on.coarse, *on.kernels)),
+    Row(1, "numbers at the ends", _properties("edges_stay_finite", "any_length_works"), _everywhere),
+    Row(2, "chunk = token by token", _properties("chunk_matches_token_loop"), lambda on: (on.wide_chunks,)),
+    Row(
+        3,
+        "kernels = token by token",
+        _properties("chunk_matches_token_loop", "repeats_are_bitwise"),
+        lambda on: on.kernels,
+    ),
+    Row(
+        4,
+        "gradients = finite differences",
+        _properties("gradient_matches_finite_differences"),
+        lambda on: (on.exact,),
+    ),
+    Row(5, "no token sees a later one", _properties("future_does_not_leak"), _everywhere),
+    Row(
+        6,
+        "batch, packing, padding, pieces",
+        _properties(
+            "result_does_not_depend_on_the_batch",
+            "value_heads_share_keys",
+            "packed_equals_separate",
+            "padding_never_leaks",
+            "pieces_equal_whole",
+            "steps_equal_whole",
+        ),
+        _everywhere,
+    ),
+    Row(8, "the state stays in range", (state_holds_no_more_than_was_written,), lambda on: (on.exact,)),
+    Row(9, "limits are the rules they should be", _properties("limits_equal_the_named_rule"), lambda on: (on.exact,)),
+)
