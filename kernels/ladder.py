@@ -1,7 +1,7 @@
 """The validity ladder of one rule on the machine at hand: a row a promise, cheapest first.
 
-The properties live in `archsearch.kernels.conformance`; here stands which of them make up a row, where it runs, and what
-its line says. Rows 7, 10 and 11 (live paths, falling loss, cost) need a layer and training, and are not here.
+The properties live in `archsearch.kernels.conformance`; here stands which of them make up a row, where it runs, and
+what its line says. Rows 7, 10 and 11 (live paths, falling loss, cost) need a layer and training, and are not here.
 """
 
 from __future__ import annotations
