@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 
+import torch
+
 from archsearch.lowering import NormalForm
 
 _FORMS: dict[str, NormalForm] = {}
 
 
+@torch.compiler.assume_constant_result
 def key(form: NormalForm) -> str:
     """The key of a form; two forms that differ in anything, names included, have two."""
     text = f"{form.name}_{hashlib.sha256(repr(form).encode()).hexdigest()[:24]}"
