@@ -18,13 +18,16 @@ LARGE = 1e4
 
 
 def edges_stay_finite(setting: Setting) -> Verdict:
-    """Strengths of 0, 1 and 2; log decays of 0, -1e-4, -5 and -50; equal keys; zero vectors; values of 1e4. No NaN or
-    Inf where the token loop has none; the error is the number of such entries.
+    """Strengths of 0, 1 and 2; log decays of 0, -1e-4, -5 and -50 at the larger chunk, where an exponent of the wrong
+    sign overflows; equal keys; zero vectors; values of 1e4. No NaN or Inf where the token loop has none; the error
+    is the number of such entries.
     """
     verdicts: list[Verdict] = []
-    for where, inputs in _edges(setting):
-        found, expected = differentiate(setting.compiled(), inputs), token_loop(setting.rule, inputs)
-        verdicts.append(Verdict("edges_stay_finite", float(_broken(found, expected)), 0.0, where))
+    short, long = setting.chunk_sizes
+    for chunk, edges in ((short, _edges(setting, short + 1)), (long, _decay_edges(setting, long + 1))):
+        for where, inputs in edges:
+            found, expected = differentiate(setting.compiled(chunk), inputs), token_loop(setting.rule, inputs)
+            verdicts.append(Verdict("edges_stay_finite", float(_broken(found, expected)), 0.0, where))
     return worst("edges_stay_finite", verdicts)
 
 
@@ -39,28 +42,31 @@ def any_length_works(setting: Setting) -> Verdict:
     return worst(name, verdicts)
 
 
-def _edges(setting: Setting) -> Iterator[tuple[str, Inputs]]:
+def _decay_edges(setting: Setting, tokens: int) -> Iterator[tuple[str, Inputs]]:
+    base = setting.inputs(replace(setting.shape, tokens=tokens))
+    if any(operand.kind is Kind.LOG_DECAY for operand in setting.form.operands):
+        yield from ((f"log decays of {number:g}", _filled(setting, base, "log decay", number)) for number in LOG_DECAYS)
+
+
+def _edges(setting: Setting, tokens: int) -> Iterator[tuple[str, Inputs]]:
     operands = {operand.name: operand for operand in setting.form.operands}
-    base = setting.inputs(replace(setting.shape, tokens=setting.chunk_sizes[0] + 1))
-
-    def filled(kind: str, number: float) -> Inputs:
-        return base.mapped(
-            lambda name, tensor: torch.full_like(tensor, number) if _is(operands[name], kind) else tensor
-        )
-
+    base = setting.inputs(replace(setting.shape, tokens=tokens))
     if any(operand.is_gate for operand in operands.values()):
-        yield from ((f"strengths of {number:g}", filled("gate", number)) for number in STRENGTHS)
-    if any(operand.kind is Kind.LOG_DECAY for operand in operands.values()):
-        yield from ((f"log decays of {number:g}", filled("log decay", number)) for number in LOG_DECAYS)
+        yield from ((f"strengths of {number:g}", _filled(setting, base, "gate", number)) for number in STRENGTHS)
     first = next(operand.name for operand in operands.values() if operand.is_address)
     same = base.tensors[first][:, :1]
     yield (
         "equal keys",
         base.mapped(lambda name, tensor: same.expand_as(tensor).clone() if operands[name].is_address else tensor),
     )
-    yield "zero keys", filled("address", 0.0)
-    yield "zero values", filled("value", 0.0)
+    yield "zero keys", _filled(setting, base, "address", 0.0)
+    yield "zero values", _filled(setting, base, "value", 0.0)
     yield "values of 1e4", base.mapped(lambda name, tensor: tensor * LARGE if _is(operands[name], "value") else tensor)
+
+
+def _filled(setting: Setting, base: Inputs, kind: str, number: float) -> Inputs:
+    operands = {operand.name: operand for operand in setting.form.operands}
+    return base.mapped(lambda name, tensor: torch.full_like(tensor, number) if _is(operands[name], kind) else tensor)
 
 
 def _is(operand: Operand, kind: str) -> bool:

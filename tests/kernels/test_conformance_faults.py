@@ -1,0 +1,206 @@
+"""Planted faults: each one-line change of the chunkwise form must fail the property that exists to see it."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+from torch import Tensor
+
+from archsearch.dsl import Rule
+from archsearch.kernels import chunkwise, dispatch, reference
+from archsearch.kernels.call import Call
+from archsearch.kernels.conformance import run_conformance
+from archsearch.kernels.conformance.made_up import RULES
+from archsearch.lowering import NormalForm
+from archsearch.mixers.zoo import rules
+
+KNOWN: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
+
+AGREES, LEAKS = "chunk_matches_token_loop", "future_does_not_leak"
+
+
+class Fault(NamedTuple):
+    """A place of the chunkwise form as it is and as it must not be, the rules it spoils, the property that sees it."""
+
+    name: str
+    right: str
+    wrong: str
+    rules: str
+    seen_by: str
+
+
+FAULTS = [
+    Fault(
+        "decay_after_the_read",
+        "gq, stages = decays.places[form.read.decays]",
+        "gq, stages = decays.places[0]",
+        "gated_delta_net kda",
+        AGREES,
+    ),
+    Fault(
+        "state_not_read",
+        "output = (q * gq.exp()) @ torch.stack(entering, 2) + ",
+        "output = ",
+        "linear eda",
+        AGREES,
+    ),
+    Fault(
+        "state_not_recalled",
+        "- addresses[:, :, n] @ state",
+        "- 0 * addresses[:, :, n] @ state",
+        "delta_net eda",
+        AGREES,
+    ),
+    Fault(
+        "transposed_gram",
+        "_gram(a, ga, b, gb, stages.rows",
+        "_gram(b, gb, a, ga, stages.rows",
+        "q_delta eda_q_delta",
+        AGREES,
+    ),
+    Fault(
+        "read_sees_next_token",
+        "read = (tokens[:, None] > token[None, :])",
+        "read = (tokens[:, None] + 2 > token[None, :])",
+        "linear simple_gla",
+        LEAKS,
+    ),
+    Fault(
+        "read_misses_own_token",
+        "stage[None, :] < form.read.stage",
+        "stage[None, :] < 0",
+        "linear eda",
+        AGREES,
+    ),
+    Fault(
+        "group_sees_itself",
+        "stage[:, None] > stage[None, :]",
+        "stage[:, None] >= stage[None, :]",
+        "joint joint_per_channel",
+        AGREES,
+    ),
+    Fault(
+        "previous_decayed",
+        "place = 0 if row.previous",
+        "place = row.decays if row.previous",
+        "previous previous_per_channel",
+        AGREES,
+    ),
+    Fault(
+        "previous_sees_own_token",
+        " & ~previous[:, None]",
+        "",
+        "previous_after_write",
+        AGREES,
+    ),
+    Fault(
+        "lost_gradient_of_the_state",
+        "form, call, tensors, initial(call), chunk",
+        "form, call, tensors, initial(call).detach(), chunk",
+        "linear eda",
+        AGREES,
+    ),
+    Fault(
+        "lost_gradient_of_an_address",
+        "a * ga.exp()], dim=-1)",
+        "a.detach() * ga.exp()], dim=-1)",
+        "delta_net q_delta",
+        AGREES,
+    ),
+    Fault(
+        "writes_not_decayed",
+        "leaving = (b * (decays.whole - gb).exp())",
+        "leaving = (b * gb.exp())",
+        "simple_gla kda",
+        AGREES,
+    ),
+    Fault(
+        "decays_in_half",
+        "torch.cumsum(sum(logs, zero), dim=3)",
+        "torch.cumsum(sum(logs, zero), dim=3).half().to(zero)",
+        "gated_delta_net gla",
+        AGREES,
+    ),
+    Fault(
+        "signs_lost",
+        "return x if decays.signs is None",
+        "return x if True",
+        "signed signed_per_channel",
+        AGREES,
+    ),
+    Fault(
+        "no_scale",
+        "* call.scale, state",
+        ", state",
+        "linear kda",
+        AGREES,
+    ),
+    Fault(
+        "padding_decays",
+        "logs = [log_decay(decay.log_decay, tensors, present) * present",
+        "logs = [log_decay(decay.log_decay, tensors, present)",
+        "decay_by_numbers",
+        AGREES,
+    ),
+    Fault(
+        "one_state_for_all_packed",
+        "initial(call)[n : n + 1]",
+        "initial(call)[:1]",
+        "linear eda",
+        "packed_equals_separate",
+    ),
+    Fault(
+        "last_row_for_all",
+        "entering.append(state)",
+        "entering.append(state[-1:].expand_as(state))",
+        "linear kda",
+        "result_does_not_depend_on_the_batch",
+    ),
+    Fault(
+        "anchor_ahead",
+        "anchor = entry[:, :, :, half :: 2 * half, None, :]",
+        "anchor = entry[:, :, :, :: 2 * half, None, :]",
+        "kda eda",
+        "edges_stay_finite",
+    ),
+]
+CASES = [(fault, rule) for fault in FAULTS for rule in fault.rules.split()]
+
+
+@pytest.mark.parametrize(("fault", "rule"), CASES, ids=[f"{fault.name}-{rule}" for fault, rule in CASES])
+def test_planted_fault_is_seen(fault: Fault, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "chunkwise", _changed(monkeypatch, fault.right, fault.wrong))
+    assert not run_conformance(KNOWN[rule], "torch", properties=[fault.seen_by])[0].passed
+
+
+def test_wrong_key_head_is_seen_though_both_forms_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spread(form: NormalForm, call: Call) -> Mapping[str, Tensor]:
+        group = call.value_heads // call.heads
+        kinds = {operand.name: operand for operand in form.operands}
+        return {name: x.repeat(1, 1, group, 1) if kinds[name].is_address else x for name, x in call.tensors.items()}
+
+    monkeypatch.setattr(reference, "spread", spread)
+    monkeypatch.setattr(chunkwise, "spread", spread)
+    agreement, heads = run_conformance(rules["kda"], "torch", properties=[AGREES, "value_heads_share_keys"])
+    assert agreement.passed
+    assert not heads.passed
+
+
+def test_wrong_derivative_is_seen_though_both_forms_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = reference.log_decay
+    monkeypatch.setattr(reference, "log_decay", lambda given, tensors, like: right(given, tensors, like).detach())  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    verdict = run_conformance(rules["kda"], "reference", properties=["gradient_matches_finite_differences"])[0]
+    assert not verdict.passed
+
+
+def _changed(monkeypatch: pytest.MonkeyPatch, right: str, wrong: str) -> ModuleType:
+    """The chunkwise form with one place changed."""
+    text = Path(str(chunkwise.__file__)).read_text(encoding="utf-8")
+    assert right in text, f"the chunkwise form no longer holds {right!r}"
+    module = ModuleType("chunkwise_changed")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # where its dataclasses look their module up
+    exec(compile(text.replace(right, wrong), "chunkwise_changed.py", "exec"), module.__dict__)
+    return module
