@@ -92,14 +92,14 @@ class Chunkwise:
         if self.kind != "none":
             if any(isinstance(decay.log_decay, float) and decay.log_decay for decay in self.form.decays):
                 lines.append("    present = chunked(state.new_ones(*operands[0].shape[:2], state.shape[1], 1), chunk)")
-            lines += self._places("log", logs, "cumsum")
+            lines += self._places("log", logs, "cumsum", 0 if self.kind == "channel" else self._lowest)
         if self.signed:
             signs = [None if decay.sign is None else self.names[decay.sign] for decay in self.form.decays]
             lines += [
                 f"    {sign} = torch.where({sign} == 0, 1.0, {sign})  # the padding"
                 for sign in dict.fromkeys(filter(None, signs))
             ]
-            lines += self._places("sign", signs, "cumprod")
+            lines += self._places("sign", signs, "cumprod", self._lowest)
         return lines
 
     def _log(self, given: Operand | float) -> str | None:
@@ -107,13 +107,13 @@ class Chunkwise:
             return self.names[given]
         return None if given == 0.0 else f"{given!r} * present"
 
-    def _places(self, prefix: str, factors: list[str | None], accumulate: str) -> list[str]:
+    def _places(self, prefix: str, factors: list[str | None], accumulate: str, lowest: int) -> list[str]:
         """The last place accumulates the token's points; each place before it takes one of them away again."""
         there = [factor for factor in factors if factor is not None]
         joined = (" + " if accumulate == "cumsum" else " * ").join(there)
         whole = joined if len(there) == 1 and joined.isidentifier() else f"({joined})"
         lines = [f"    {prefix}_{len(factors)} = {whole}.{accumulate}(dim=3)"]
-        for place in range(len(factors) - 1, self._lowest - 1, -1):
+        for place in range(len(factors) - 1, lowest - 1, -1):
             undo = {"cumsum": " - ", "cumprod": " * "}[accumulate]
             taken = "" if factors[place] is None else f"{undo}{factors[place]}"
             lines.append(f"    {prefix}_{place} = {prefix}_{place + 1}{taken}")
@@ -123,7 +123,7 @@ class Chunkwise:
     def _lowest(self) -> int:
         """The first place that is used."""
         used = [0 if row.previous else row.decays for row in self.rows] + [row.decays for row in self.rows]
-        return 0 if self.kind == "channel" else min([*used, self.form.read.decays])
+        return min([*used, self.form.read.decays])
 
     def _rows(self) -> list[str]:
         lines: list[str] = []

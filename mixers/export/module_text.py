@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from textwrap import wrap
 
@@ -14,10 +13,9 @@ from archsearch.mixers.export.kernel_text import kernel_pieces, names_of
 from archsearch.mixers.export.layer_text import LayerText
 from archsearch.mixers.export.lines import WIDTH
 from archsearch.mixers.export.model_text import model_needs, model_pieces
+from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.templates import template
-from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.layer.planning import plan_layer
-from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import MODULES, rules
 
 IMPORTS = {
@@ -32,43 +30,26 @@ IMPORTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What the file is written from.
-
-    model: None for a layer alone, else with a `vocabulary`. text: whether tokens are bytes.
-    """
-
-    name: str
-    rule: Rule
-    layer: Layer
-    width: int
-    heads: int
-    model: Model | None = None
-    vocabulary: int = 0
-    text: bool = False
-
-
-def module_text(written: Written) -> str:
+def module_text(module: Module) -> str:
     """The file's text: Python as `ruff format` would have it, torch alone imported."""
-    form = lower(written.rule)
+    form = lower(module.rule)
     names = names_of(form)
-    layer = LayerText(plan_layer(written.rule, written.width, written.heads, written.layer), names)
-    model = [] if written.model is None else model_pieces(written.model, written.heads)
-    needs = () if written.model is None else model_needs(written.model)
+    layer = LayerText(plan_layer(module.rule, module.width, module.heads, module.layer), names)
+    model = [] if module.model is None else model_pieces(module.model, module.heads)
+    needs = () if module.model is None else model_needs(module.model)
     constants, *kernels = kernel_pieces(form, names)
     body = [
         *kernels,
         *layer.pieces(needs),
         *model,
-        template("weights", model="Mixer" if written.model is None else "LanguageModel"),
-        *([template("complete")] if written.text else []),
+        template("weights", model="Mixer" if module.model is None else "LanguageModel"),
+        *([template("complete")] if module.text else []),
     ]
     text = "\n\n\n".join(body)
-    return f"{_head(written, layer, text)}\n\n{_constants(written, constants)}\n\n\n{text}\n"
+    return f"{_head(module, layer, text)}\n\n{_constants(module, constants)}\n\n\n{text}\n"
 
 
-def origin(rule: Rule) -> str | None:
+def source_of(rule: Rule) -> str | None:
     """The first line of the zoo's module that holds this rule: its name and its paper."""
     for name, module in MODULES.items():
         if rules[name].hash == rule.hash:
@@ -77,25 +58,25 @@ def origin(rule: Rule) -> str | None:
     return None
 
 
-def _head(written: Written, layer: LayerText, body: str) -> str:
-    source = origin(written.rule)
+def _head(module: Module, layer: LayerText, body: str) -> str:
+    source = source_of(module.rule)
     sizes = layer.plan.sizes
     lines = [
-        f'"""{written.name}: a sequence mixer with a matrix memory{", in a language model" if written.model else ""}.',
+        f'"""{module.name}: a sequence mixer with a matrix memory{", in a language model" if module.model else ""}.',
         "",
         *([*wrap(source, WIDTH - 4), ""] if source else []),
         "The rule, token by token, on the state S (K x V):",
         "",
-        *(f"    {line}" for line in equation(written.rule).splitlines()),
+        *(f"    {line}" for line in equation(module.rule).splitlines()),
         "",
-        *(f"    {line}" for line in str(written.rule).splitlines()),
+        *(f"    {line}" for line in str(module.rule).splitlines()),
         "",
         "B sequences, T tokens, H key heads, HV value heads, K and V channels of a head; the state is [B, HV, K, V],",
         f"float32. Trained with hidden size {sizes.width}, H = {sizes.heads}, HV = {sizes.value_heads}, "
         f"K = {sizes.key}, V = {sizes.value}.",
         "",
-        f"Rule hash {written.rule.hash}.",
-        f"Written by archsearch {__version__}; `archsearch export TRIAL DIRECTORY` writes it again. Needs torch alone.",
+        f"Rule hash {module.rule.hash}.",
+        f"Module by archsearch {__version__}; `archsearch export TRIAL DIRECTORY` writes it again. Needs torch alone.",
         '"""',
         "",
         "from __future__ import annotations",
@@ -109,11 +90,11 @@ def _head(written: Written, layer: LayerText, body: str) -> str:
     return "\n".join(lines)
 
 
-def _constants(written: Written, kernel: str) -> str:
+def _constants(module: Module, kernel: str) -> str:
     lines = ["HERE = Path(__file__).parent"]
-    if written.model is not None:
-        pattern = ", ".join(f'"{entry}"' for entry in written.model.entries)
-        one = "," if len(written.model.entries) == 1 else ""
-        lines += [f"VOCABULARY = {written.vocabulary}", f"WIDTH = {written.width}", f"PATTERN = ({pattern}{one})"]
-    lines.append('DTYPES = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16, "F16": torch.float16}')
+    if module.model is not None:
+        pattern = ", ".join(f'"{entry}"' for entry in module.model.entries)
+        one = "," if len(module.model.entries) == 1 else ""
+        lines += [f"VOCABULARY = {module.vocabulary}", f"WIDTH = {module.width}", f"PATTERN = ({pattern}{one})"]
+    lines.append('DTYPES = {"F32": torch.float32, "I64": torch.int64}  # of the tensors in the .safetensors files')
     return "\n".join([*lines, "", kernel])

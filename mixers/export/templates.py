@@ -68,9 +68,9 @@ LOCALS = (
 TOP_LEVEL = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 
 
-def template(name: str, **holes: str) -> str:
-    """templates/<name>.py.txt with its holes filled, without the last newline."""
-    text = FOLDER.joinpath(f"{name}.py.txt").read_text(encoding="utf-8").rstrip("\n")
+def template(name: str, /, **holes: str) -> str:
+    """templates/<name>.txt with its holes filled, without the last newline; a name without an ending is Python."""
+    text = FOLDER.joinpath(f"{name}.txt" if "." in name else f"{name}.py.txt").read_text(encoding="utf-8").rstrip("\n")
     return Template(text).substitute(holes) if holes else text
 
 
