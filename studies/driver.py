@@ -351,7 +351,8 @@ class Driver:
         self.proposals.tell(number, told)
         self._losses.pop(number, None)
         shown = ", ".join(f"{name} {result.values[name]:.4g}" for name in self.objectives if name in result.values)
-        self.announce(f"trial {number} {result.outcome.value}" + (f": {shown}" if shown else f": {result.message}"))
+        told_of = shown if result.outcome in (Outcome.COMPLETE, Outcome.STOPPED) else result.message
+        self.announce(f"trial {number} {result.outcome.value}: {told_of}")
         self._count_bugs(result, trial.path)
 
     def _count_bugs(self, result: Result, path: Path) -> None:

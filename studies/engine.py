@@ -24,15 +24,18 @@ def carry_out(
     limits: Limits,
     patience: Patience = Patience(),
     announce: Callable[[str], None] = lambda text: None,
+    on_begin: Callable[[], None] = lambda: None,
 ) -> None:
     """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end.
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
+    on_begin: called before it, once the question stands.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan; BugError.
     """
     directory.path.mkdir(parents=True, exist_ok=True)
     with driver_lock(directory.lock):
         begin_or_compare(directory, plan)
+        on_begin()
         records.cut_torn_tail(directory.rungs)
         proposals = Proposals(
             directory.journal, plan.objectives, plan.sampler, seed=plan.seed, holes=plan.holes

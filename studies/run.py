@@ -1,13 +1,17 @@
 """A study from its configuration: the question, the space, the workers; and the engine carries it out."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from archsearch.errors import ConfigError
 from archsearch.mixers.lookup import find_rule
 from archsearch.spaces.resolution import baseline, suggesting
 from archsearch.spaces.space import Space
+from archsearch.studies import records
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import Limits
@@ -17,11 +21,10 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
 from archsearch.studies.tasks.task import Task
+from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.typed_data import to_plain
 
-STATIC_VALUES = ("parameters", "flops_per_token", "state_bytes")
-"""Values of a trial that are known without training; they may be objectives."""
 
 
 def run_study(
@@ -46,13 +49,29 @@ def run_study(
         executor=lambda: _workers(config),
         limits=Limits(config.trials, config.resources.time_limit),
         announce=announce,
+        on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     return directory
 
 
+def config_text(config: StudyConfig) -> str:
+    """The configuration as YAML, as a study's directory keeps it."""
+    return str(yaml.safe_dump(to_plain(config), sort_keys=False))
+
+
+def read_study_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig:
+    """The configuration that the study in `directory` was last run with, wherever the directory lies now.
+
+    StudyError if there is none; ConfigError for bad overrides.
+    """
+    StudyDirectory(directory).plan()
+    config = read_config(StudyConfig, directory / "config.yaml", overrides)
+    return dataclasses.replace(config, directory=directory)
+
+
 def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> Plan:
     """The question of a study. SpaceError, ConfigError if it has no answer."""
-    tokens = task_tokens(config, space)
+    tokens = task_tokens(config.tasks, space.budget)
     objectives = _objectives(config, tasks)
     return Plan(
         objectives=objectives,
@@ -74,17 +93,6 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
             "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
         },
     )
-
-
-def task_tokens(config: StudyConfig, space: Space) -> dict[str, int]:
-    """The training tokens of each task: its own, else the budget's. ConfigError if neither names them."""
-    found: dict[str, int] = {}
-    for name, options in config.tasks.chosen.items():
-        tokens = options.tokens or space.budget.tokens
-        if tokens is None:
-            raise ConfigError(f"tasks.{name} needs a token budget; set tasks.{name}.tokens or budget.tokens")
-        found[name] = tokens
-    return found
 
 
 def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Direction]:
@@ -113,6 +121,6 @@ def _workers(config: StudyConfig) -> Executor:
     from archsearch.studies.body import TrainingBody
     from archsearch.studies.ray_executor import RayExecutor
 
-    return RayExecutor(TrainingBody(), config.resources)
+    return RayExecutor(TrainingBody(config.resources.cpus), config.resources)
 
 

@@ -95,10 +95,9 @@ def _mark(mark: Mark, across: Scale, up: Scale) -> str:
 
 def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Scale) -> list[str]:
     """The labels of lines at the right edge, moved apart, and of marks beside them."""
-    ends = sorted((up.place(line.points[-1][1]), line) for line in lines if line.label and line.points) if lines else []
-    parts: list[str] = []
-    for place, (_, line) in zip(spread([end for end, _ in ends]), ends, strict=True):
-        parts.append(_text(WIDTH - RIGHT + 8, place + 4, line.tone, line.label))
+    labelled = sorted((line for line in lines if line.label and line.points), key=lambda line: up.place(line.points[-1][1]))
+    ends = spread([up.place(line.points[-1][1]) for line in labelled])
+    parts = [_text(WIDTH - RIGHT + 8, end + 4, line.tone, line.label) for end, line in zip(ends, labelled, strict=True)]
     taken: list[tuple[float, float]] = []
     for mark in sorted((m for m in marks if m.label), key=lambda m: up.place(m.y)):
         at_x, at_y = across.place(mark.x) + 9, up.place(mark.y) + 4

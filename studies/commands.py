@@ -1,0 +1,141 @@
+"""The commands of this floor as plain functions: they run, read and hand out studies and trials, and print."""
+
+import json as jsonlib
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Printed
+
+from archsearch.dsl import parse_rule
+from archsearch.lowering.display import equation
+from archsearch.report.tables import Table
+from archsearch.report.tables import shown as cell_text
+from archsearch.studies.config import StudyConfig
+from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.evidence import Evidence, read_evidence
+from archsearch.studies.report import ranking_table, shown, write_report
+from archsearch.studies.run import read_study_config, run_study
+from archsearch.studies.status import Status, read_status
+from archsearch.studies.training.configuration import read_config
+
+WIDTH = 120
+"""Columns where the output is no terminal."""
+
+BRIEF = ("rank", "trial", "name", "outcome", "learning_rate")
+"""Columns of the ranking that a terminal shows, beside the objectives."""
+
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
+
+
+def run(source: str, overrides: Sequence[str]) -> None:
+    """Create the study that a YAML file asks for, or go on with it or with a directory's; then rank, report, export."""
+    if (Path(source) / "study.json").exists():
+        resume(source, overrides)
+        return
+    _carry_out(read_config(StudyConfig, Path(source), overrides))
+
+
+def resume(directory: str, overrides: Sequence[str]) -> None:
+    """Go on with the study in `directory`; overrides may change what is no part of its question, as trials=40."""
+    _carry_out(read_study_config(Path(directory), overrides))
+
+
+def status(directory: str, *, json: bool) -> None:
+    """Print how far the study has come."""
+    found = read_status(StudyDirectory(Path(directory)))
+    if json:
+        print(jsonlib.dumps(found.record(), indent=1))
+    else:
+        _print_status(found)
+
+
+def best(directory: str, *, json: bool) -> None:
+    """Print the ranking and the best rule."""
+    evidence = read_evidence(StudyDirectory(Path(directory)))
+    if json:
+        print(ranking_table(evidence).json(), end="")
+        return
+    _print_ranking(evidence)
+    console.print(f"Next: archsearch study report {directory}")
+
+
+def report(directory: str) -> None:
+    """Write the report and print its path."""
+    console.print(f"Report: {write_report(StudyDirectory(Path(directory)))}")
+
+
+def _carry_out(config: StudyConfig) -> None:
+    """Run to the end, narrated; then what came out."""
+    console.print(f"Study in {config.directory}: {config.trials} trials beside {len(config.baselines)} baselines")
+    try:
+        directory = run_study(config, announce=_narrator())
+    except KeyboardInterrupt:
+        console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {config.directory}")
+        raise
+    evidence = read_evidence(directory)
+    _print_ranking(evidence)
+    console.print(f"Report: {write_report(directory)}")
+    console.print(f"Next: archsearch study best {directory.path}, or more trials with: archsearch study resume {directory.path} trials=40")
+
+
+def _narrator() -> Callable[[str], None]:
+    """Prints what happens, with the time since the start."""
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        seconds = round(time.monotonic() - began)
+        console.print(f"{seconds // 60:3d}:{seconds % 60:02d}  {text}")
+
+    return tell
+
+
+def _print_ranking(evidence: Evidence) -> None:
+    _print_table(ranking_table(evidence), evidence.objectives)
+    console.print("Scores of one seed: they screen, they do not conclude.", style="dim")
+    winner = evidence.winner
+    if winner is None:
+        console.print("No trial has reached its full budget yet.")
+        return
+    values = ", ".join(f"{name} {shown(name, winner.values[name])}" for name in evidence.objectives)
+    console.print(f"\nWinner: trial {winner.number}, {winner.name} ({values})")
+    for line in equation(parse_rule(winner.rule)).splitlines():
+        console.print(f"    {line}")
+    console.print()
+
+
+def _print_table(table: Table, objectives: Collection[str]) -> None:
+    printed = Printed(box=box.SIMPLE_HEAD, pad_edge=False)
+    columns = [column for column in table.columns if column.key in BRIEF or column.key in objectives]
+    for column in columns:
+        numeric = any(isinstance(row.get(column.key), int | float) for row in table.rows)
+        printed.add_column(f"{column.title} {column.unit}".strip(), justify="right" if numeric else "left")
+    styles = {"winner": "bold", "reference": "dim", "ended": "dim"}
+    for index, row in enumerate(table.rows):
+        cells = ["" if row.get(c.key) is None else cell_text(row.get(c.key), c) for c in columns]
+        printed.add_row(*cells, style=styles.get(table.marks.get(index, ""), ""))
+    console.print(printed, soft_wrap=False)
+
+
+def _print_status(found: Status) -> None:
+    console.print(f"{found.directory}: {found.ended} of {found.wanted} trials ended; driver: {found.driver or 'none'}")
+    if found.outcomes:
+        console.print("  " + ", ".join(f"{count} {name}" for name, count in found.outcomes.items()))
+    for trial in found.running:
+        speed = f", {trial['tokens_per_second']:,.0f} tokens/s" if trial["tokens_per_second"] else ""
+        console.print(f"  trial {trial['trial']} ({trial['name']}): {100 * trial['progress']:.0f} %{speed}, attempt {trial['attempt']}")
+    for rung in found.rungs:
+        console.print(f"  rung at {rung['tokens']:,} tokens: {_rung_words(rung)}")
+    if found.seconds_left is not None and found.ended < found.wanted:
+        console.print(f"  about {found.seconds_left / 60:.0f} min left")
+    finished = found.ended >= found.wanted
+    console.print(f"Next: archsearch study {'best' if finished or found.driver else 'resume'} {found.directory}")
+
+
+def _rung_words(rung: dict[str, Any]) -> str:
+    leading = ", ".join(f"{key.replace('_', ' ', 1)} {value:.4g}" for key, value in rung.items() if key.startswith("best_"))
+    return f"{rung['arrived']} came, {rung['stopped']} stopped; {leading}"
