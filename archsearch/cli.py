@@ -111,7 +111,8 @@ def bench(rules: RuleNames, *, json: Json = False) -> None:
     found = [find_rule(rule) for rule in rules]
     from archsearch.kernels import commands
 
-    commands.bench(found, json=json)
+    if not commands.bench(found, json=json).passed:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: archsearch train studies/configs/trial.yaml training.learning_rate=1e-3")

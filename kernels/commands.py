@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from archsearch.dsl import Rule
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
+    from archsearch.kernels.bench.report import Benched
     from archsearch.kernels.ladder import Line
     from archsearch.kernels.verdicts import Checked
 
@@ -52,3 +56,36 @@ def _after_check(found: Checked) -> str:
     if found.passed:
         return "Next: archsearch bench, with the same RULE"
     return "The rule's form that failed computes something else than its token loop: do not train with it"
+
+
+def bench(rules: Sequence[Rule], *, json: bool) -> Benched:
+    """Time rules on this machine, values first, each beside its peer where one is installed.
+
+    Errors: HoleError while holes are open.
+    """
+    from archsearch.kernels.bench.measure import Measured, case_here, measure_rule
+    from archsearch.kernels.bench.peers import measure_peer, why_no_peers
+    from archsearch.kernels.bench.report import Benched, print_benched
+    from archsearch.kernels.showing import console
+
+    case, page = case_here(), console()
+    missing = why_no_peers(case)
+    measured: list[Measured] = []
+    for rule in rules:
+        with _progress(f"timing {rule.name} at {case}"):
+            measured.append(measure_rule(rule, case))
+            peer = None if missing else measure_peer(rule, case)
+            measured += [peer] if peer else []
+    found = Benched(case, tuple(measured), missing)
+    if json:
+        print(jsonlib.dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        print_benched(found, page)
+    return found
+
+
+def _progress(text: str) -> Status:
+    """A line on stderr while something runs; nothing where stderr is no terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(text)

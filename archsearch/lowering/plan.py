@@ -9,7 +9,8 @@ from archsearch.lowering.normal_form import NormalForm, text
 
 ROWS = 64
 """Rows a chunk aims at: the edge of one triangular system."""
-LEAST_TOKENS = 8
+LEAST_TOKENS = 16
+"""What a matrix product takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,8 @@ def chunk_plan(form: NormalForm, chunk_size: int | None = None) -> ChunkPlan:
 
 
 def chunk_tokens(form: NormalForm) -> int:
-    """Tokens a chunk: 64 rows, at least 8 tokens."""
-    return max(LEAST_TOKENS, ROWS // max(1, len(form.rows)))
+    """Tokens a chunk: a power of two with at most 64 rows, at least 16."""
+    return max(LEAST_TOKENS, ROWS >> (len(form.rows) - 1).bit_length())
 
 
 def _bases(*expressions: Expression) -> tuple[str, ...]:
