@@ -12,16 +12,23 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from archsearch.dsl import parse_rule
+from archsearch.errors import ExportError
+from archsearch.errors import StudyError
 from archsearch.lowering.display import equation
 from archsearch.report.tables import Table
 from archsearch.report.tables import shown as cell_text
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, read_evidence
+from archsearch.studies.export import export_and_check
+from archsearch.studies.outcomes import Outcome
+from archsearch.studies.export import Exported, export_trial
 from archsearch.studies.report import ranking_table, shown, write_report
 from archsearch.studies.run import read_study_config, run_study
+from archsearch.studies.single import read_trial, run_trial
 from archsearch.studies.status import Status, read_status
 from archsearch.studies.training.configuration import read_config
+from archsearch.studies.training.progress import shown_progress
 
 WIDTH = 120
 """Columns where the output is no terminal."""
@@ -43,6 +50,19 @@ def run(source: str, overrides: Sequence[str]) -> None:
 def resume(directory: str, overrides: Sequence[str]) -> None:
     """Go on with the study in `directory`; overrides may change what is no part of its question, as trials=40."""
     _carry_out(read_study_config(Path(directory), overrides))
+
+
+def train(config: str, overrides: Sequence[str]) -> None:
+    """Train the trial that a YAML file asks for, or go on with it; StudyError if it ends without its whole budget."""
+    trial = read_trial(Path(config), overrides)
+    console.print(f"Trial in {trial.directory}: {trial.rule.splitlines()[0]}")
+    result = run_trial(trial, lambda tokens: shown_progress(console, tokens), console.print)
+    if result.outcome is not Outcome.COMPLETE:
+        raise StudyError(f"the trial in {trial.directory} ended as {result.outcome.value}: {result.message}")
+    for name, task in trial.tasks.build().items():
+        beside = "; ".join(f"{what} {value:.4g}" for what, value in task.baselines().items())
+        console.print(f"{name}: {task.objective.name} {result.values[task.objective.name]:.4g} ({beside})")
+    console.print(f"Next: archsearch export {trial.directory} exported")
 
 
 def status(directory: str, *, json: bool) -> None:
@@ -69,6 +89,28 @@ def report(directory: str) -> None:
     console.print(f"Report: {write_report(StudyDirectory(Path(directory)))}")
 
 
+def export(source: str, target: str, *, overwrite: bool, name: str | None) -> None:
+    """Write the model of a trial, or of a study's best one, as a stand-alone module, and run the module's own test."""
+    home, report = export_and_check(source, target, overwrite=overwrite, name=name)
+    if not report.passed:
+        raise RuntimeError("\n".join(["the exported module fails its own test:", *report.lines]))
+    console.print(f"Exported to {home}: {len(report.lines)} checks passed where archsearch is not installed")
+    console.print(f"Next: cat {home}/README.md, or python {home}/selftest.py, or archsearch.load({str(home)!r})")
+
+
+def export(source: str, target: str, *, overwrite: bool, name: str | None) -> None:
+    """Write the stand-alone module of a study's winner or of a trial, and run its own test in a clean process."""
+    _print_export(export_trial(Path(source), Path(target), overwrite=overwrite, name=name))
+
+
+def _print_export(exported: Exported) -> None:
+    for line in exported.selftest.lines:
+        console.print(f"    {line}")
+    console.print(f"Module: {exported.path} (trial {exported.trial}, its model of {exported.task})")
+    if not exported.selftest.passed:
+        raise ExportError(f"{exported.path} was written but fails its own test; see the lines above")
+
+
 def _carry_out(config: StudyConfig) -> None:
     """Run to the end, narrated; then what came out."""
     console.print(f"Study in {config.directory}: {config.trials} trials beside {len(config.baselines)} baselines")
@@ -79,7 +121,11 @@ def _carry_out(config: StudyConfig) -> None:
         raise
     evidence = read_evidence(directory)
     _print_ranking(evidence)
-    console.print(f"Report: {write_report(directory)}")
+    report_path = write_report(directory)
+    if evidence.winner is not None:
+        console.print("Exporting the winner and checking it in a clean process:")
+        _print_export(export_trial(directory.path, directory.path / "winner", overwrite=True))
+    console.print(f"Report: {report_path}")
     console.print(f"Next: archsearch study best {directory.path}, or more trials with: archsearch study resume {directory.path} trials=40")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -38,6 +39,7 @@ class TrialConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
     chunk_size: int | None = None
+    directory: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range and a task without a budget."""

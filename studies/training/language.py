@@ -1,6 +1,7 @@
 """From a trial's configuration to a trial of language models, and from its checkpoint back to a model."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -37,7 +38,11 @@ def plan_trial(
         seed=config.seed,
         device=choose_device(config.device),
         evaluations=config.evaluations,
-        identity={"config": to_plain(config), "rule_hash": rule.hash, "data": data_hashes(built)},
+        identity={
+            "config": to_plain(replace(config, directory=None)),
+            "rule_hash": rule.hash,
+            "data": data_hashes(built),
+        },
         constants=constants,
     )
 
