@@ -1,6 +1,7 @@
 """What can go wrong, one class a stage.
 
-Every message says what must hold, what came, where, and what to do. The command line prints it as one line and exits with `exit_code`.
+Every message says what must hold, what came, where, and what to do. The command line prints it as one line and exits
+with `exit_code`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Holes: places in a rule, a layer or an option where a search space leaves a value open.
 
-A hole stands wherever a value stands; an option may hold further holes. `resolve` fills a tree of frozen dataclasses, tuples and mappings
-in one walk, outermost first, fields in order. Holes have paths: `residual=fixed/lam` is the hole of field `lam` inside the option
-`fixed` of the hole `residual`.
+A hole stands wherever a value stands; an option may hold further holes. `resolve` fills a tree of frozen dataclasses,
+tuples and mappings in one walk, outermost first, fields in order. Holes have paths: `residual=fixed/lam` is the hole of
+field `lam` inside the option `fixed` of the hole `residual`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Uniform:
     name: str | None = None
 
     def __str__(self) -> str:
-        return f"{'log_uniform' if self.log else 'uniform'}({', '.join([repr(self.low), repr(self.high), *_name(self.name)])})"
+        function = "log_uniform" if self.log else "uniform"
+        return f"{function}({', '.join([repr(self.low), repr(self.high), *_name(self.name)])})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,18 @@ Hole = OneOf | Uniform | Integer
 
 
 def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
-    """One of `options`. A keyword labels its option; a positional one is labelled by its text. `name` replaces the last part of the path."""
+    """One of `options`. A keyword labels its option; a positional one is labelled by its text. `name` replaces the last
+    part of the path.
+    """
     labels = (*(_text(option) for option in options), *labelled)
     if not labels:
         raise HoleError("one_of needs at least one option; got none. Write one_of(a, b) or one_of(first=a, second=b)")
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
-        raise HoleError(f"the options of one_of need different labels; got {twice[0]!r} twice. Label them: one_of(first=..., second=...)")
+        raise HoleError(
+            f"the options of one_of need different labels; got {twice[0]!r} twice. "
+            "Label them: one_of(first=..., second=...)"
+        )
     return OneOf(labels, (*options, *labelled.values()), name)
 
 
@@ -93,8 +99,10 @@ def log_uniform(low: float, high: float, *, name: str | None = None) -> Any:
 def integer(low: int, high: int, step: int = 1, *, name: str | None = None) -> Any:
     """A whole number from `low` to `high` in steps of `step`."""
     _range("integer", low, high)
-    if step < 1:
-        raise HoleError(f"integer needs a step of at least 1; got {step}")
+    if any(type(number) is not int for number in (low, high, step)) or step < 1:
+        raise HoleError(
+            f"integer needs whole numbers and a step of at least 1; got low={low}, high={high}, step={step}"
+        )
     return Integer(low, high, step, name)
 
 
@@ -117,14 +125,26 @@ def holes(tree: Any) -> dict[str, Hole]:
 
 
 def resolve(tree: Any, choose: Choose | Mapping[str, Chosen]) -> Any:
-    """`tree` with every hole filled. A mapping must name a choice for each hole met, and no other path of the tree's holes is required.
+    """`tree` with every hole filled. A mapping must name a choice for each hole met, and no other path of the tree's
+    holes is required.
 
     Errors: HoleError for a missing or unknown path, an unknown label, or a number outside its range.
     """
     paths = {position: path for position, path, _ in _labelled(tree)}
-    if isinstance(choose, Mapping):
-        return _fill(tree, (), paths, _from_mapping(choose, paths))
-    return _fill(tree, (), paths, choose)
+    answer = _from_mapping(cast("Mapping[str, Chosen]", choose), paths) if isinstance(choose, Mapping) else choose
+    return _fill(tree, (), paths, _once(answer))
+
+
+def _once(choose: Choose) -> Choose:
+    """A hole that stands at several places is chosen at the first."""
+    chosen: dict[str, Chosen] = {}
+
+    def first(path: str, hole: Hole) -> Chosen:
+        if path not in chosen:
+            chosen[path] = choose(path, hole)
+        return chosen[path]
+
+    return first
 
 
 def _from_mapping(choices: Mapping[str, Chosen], paths: Mapping[Any, str]) -> Choose:
@@ -158,7 +178,11 @@ def _fill(node: Any, position: tuple[Any, ...], paths: Mapping[Any, str], choose
 def _number(path: str, hole: Uniform | Integer, chosen: Chosen) -> float | int:
     whole = isinstance(hole, Integer)
     number = isinstance(chosen, int) and not isinstance(chosen, bool) if whole else isinstance(chosen, int | float)
-    if not number or not hole.low <= cast(float, chosen) <= hole.high or (whole and (cast(int, chosen) - hole.low) % hole.step):
+    if (
+        not number
+        or not hole.low <= cast(float, chosen) <= hole.high
+        or (whole and (cast(int, chosen) - hole.low) % hole.step)
+    ):
         raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {chosen!r}")
     return cast(int, chosen) if whole else float(chosen)
 
@@ -172,7 +196,9 @@ def _domain(hole: Hole) -> str:
 
 
 def _labelled(tree: Any) -> list[tuple[tuple[Any, ...], str, Hole]]:
-    """(position, path, hole) of every hole. One hole object used twice in a branch keeps its first path; unnamed holes that collide get ordinals."""
+    """(position, path, hole) of every hole. One hole object used twice in a branch keeps its first path; unnamed holes
+    that collide get ordinals.
+    """
     rows: list[tuple[tuple[Any, ...], str, Hole]] = []
     taken: dict[str, Hole] = {}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -16,7 +17,9 @@ from archsearch.lowering import NormalForm
 
 
 class Result(NamedTuple):
-    """`output` [B, T, HV, V] in the dtype of the values, `state` [B, HV, K, V] after the last token (one a sequence when packed)."""
+    """`output` [B, T, HV, V] in the dtype of the values, `state` [B, HV, K, V] after the last token (one a sequence
+    when packed).
+    """
 
     output: Tensor
     state: Tensor
@@ -24,7 +27,9 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Checked inputs. `sequences` is B, or the number of packed sequences; `dtype` is that of the state and of all accumulation."""
+    """Checked inputs. `sequences` is B, or the number of packed sequences; `dtype` is that of the state and of all
+    accumulation.
+    """
 
     tensors: Mapping[str, Tensor]
     initial_state: Tensor | None
@@ -45,6 +50,11 @@ class Call:
         """How many states there are."""
         return self.batch if self.cu_seqlens is None else len(self.cu_seqlens) - 1
 
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Start and end of each packed sequence; none when nothing is packed. Waits for the device."""
+        return () if self.cu_seqlens is None else _spans(self.cu_seqlens, self.tokens)
+
 
 def checked(
     form: NormalForm,
@@ -53,13 +63,20 @@ def checked(
     scale: float | None,
     cu_seqlens: Tensor | None,
 ) -> Call:
-    """The call, or OperandError: what must hold, what came, what to do. Values are looked at in debug mode only (ARCHSEARCH_DEBUG=1)."""
+    """The call, or OperandError: what must hold, what came, what to do. Values are looked at in debug mode only
+    (ARCHSEARCH_DEBUG=1).
+    """
     _check_names(form, tensors)
+    for name, given in (("initial_state", initial_state), ("cu_seqlens", cu_seqlens)):
+        if given is not None and not isinstance(given, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OperandError(f"{name} must be a tensor; got {type(given).__name__}. Make it one with torch.tensor")
     sizes = _sizes(form, tensors, initial_state)
     for operand in form.operands:
         _check_tensor(form, operand, tensors[operand.name], sizes, next(iter(tensors.values())).device)
     if sizes["HV"] % sizes["H"]:
-        raise OperandError(f"value heads must be a multiple of key heads; got HV={sizes['HV']}, H={sizes['H']} for rule {form.name!r}")
+        raise OperandError(
+            f"value heads must be a multiple of key heads; got HV={sizes['HV']}, H={sizes['H']} for rule {form.name!r}"
+        )
     device = next(iter(tensors.values())).device
     if cu_seqlens is not None:
         _check_offsets(cu_seqlens, sizes, device)
@@ -95,7 +112,8 @@ def check_values(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
         tensor = tensors[operand.name]
         if operand.kind is Kind.LOG_DECAY and tensor.numel() and tensor.max().item() > 0:
             raise OperandError(
-                f"log decay {operand.name!r} must be <= 0 everywhere; got a maximum of {tensor.max().item():g}. Pass the natural log of the decay"
+                f"log decay {operand.name!r} must be <= 0 everywhere; got a maximum of {tensor.max().item():g}. "
+                "Pass the natural log of the decay"
             )
         if operand.kind is Kind.SIGN and not bool((tensor.abs() == 1).all()):
             raise OperandError(f"sign {operand.name!r} must be -1 or 1 everywhere; got other values")
@@ -107,12 +125,16 @@ def _check_names(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
     missing = [name for name in names if name not in tensors]
     extra = [name for name in tensors if name not in names]
     if missing:
-        raise OperandError(f"{wants}; {missing[0]!r} is missing. Pass it by keyword, shape {_shape_of(form, missing[0])}")
+        raise OperandError(
+            f"{wants}; {missing[0]!r} is missing. Pass it by keyword, shape {_shape_of(form, missing[0])}"
+        )
     if extra:
         raise OperandError(f"{wants}; got {extra[0]!r} as well. Leave it out")
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OperandError(f"operand {name!r} must be a tensor of shape {_shape_of(form, name)}; got {type(tensor).__name__}")
+            raise OperandError(
+                f"operand {name!r} must be a tensor of shape {_shape_of(form, name)}; got {type(tensor).__name__}"
+            )
 
 
 def _sizes(form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tensor | None) -> dict[str, int]:
@@ -129,36 +151,63 @@ def _sizes(form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tenso
         sizes.setdefault("V", initial_state.shape[3])
     sizes.setdefault("HV", sizes["H"])
     if "V" not in sizes:
-        raise OperandError(f"rule {form.name!r} has no value operand, so V comes from initial_state [B, HV, K, V]; pass one")
+        raise OperandError(
+            f"rule {form.name!r} has no value operand, so V comes from initial_state [B, HV, K, V]; pass one"
+        )
     return sizes
 
 
-def _check_tensor(form: NormalForm, operand: Operand, tensor: Tensor, sizes: dict[str, int], device: torch.device) -> None:
+def _check_tensor(
+    form: NormalForm, operand: Operand, tensor: Tensor, sizes: dict[str, int], device: torch.device
+) -> None:
     expected = [sizes[dim] for dim in operand.shape.strip("[]").split(", ")]
     if list(tensor.shape) != expected:
-        raise OperandError(f"operand {operand.name!r} of rule {form.name!r} must have shape {operand.shape} = {expected}; got {list(tensor.shape)}")
+        raise OperandError(
+            f"operand {operand.name!r} of rule {form.name!r} must have shape {operand.shape} = {expected}; "
+            f"got {list(tensor.shape)}"
+        )
     if not tensor.is_floating_point():
         raise OperandError(f"operand {operand.name!r} must hold floats; got {tensor.dtype}. Convert it with .float()")
     if tensor.device != device:
-        raise OperandError(f"all operands must be on one device; {operand.name!r} is on {tensor.device}, others on {device}")
+        raise OperandError(
+            f"all operands must be on one device; {operand.name!r} is on {tensor.device}, others on {device}"
+        )
 
 
 def _check_state(state: Tensor, expected: tuple[int, ...], device: torch.device) -> None:
     if tuple(state.shape) != expected:
-        raise OperandError(f"the state must have shape [B, HV, K, V] = {list(expected)} (one a sequence when packed); got {list(state.shape)}")
+        raise OperandError(
+            f"the state must have shape [B, HV, K, V] = {list(expected)} (one a sequence when packed); "
+            f"got {list(state.shape)}"
+        )
     if not state.is_floating_point() or state.device != device:
         raise OperandError(f"the state must hold floats on {device}; got {state.dtype} on {state.device}")
 
 
 def _check_offsets(cu_seqlens: Tensor, sizes: dict[str, int], device: torch.device) -> None:
     if sizes["B"] != 1:
-        raise OperandError(f"cu_seqlens packs sequences along T with B = 1; got B = {sizes['B']}. Reshape to [1, B * T, ...]")
-    if cu_seqlens.dim() != 1 or len(cu_seqlens) < 2 or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.device != device:
-        raise OperandError(f"cu_seqlens must be [N + 1] int32 or int64 offsets on {device}; got {cu_seqlens.dtype} {list(cu_seqlens.shape)}")
+        raise OperandError(
+            f"cu_seqlens packs sequences along T with B = 1; got B = {sizes['B']}. Reshape to [1, B * T, ...]"
+        )
+    if (
+        cu_seqlens.dim() != 1
+        or len(cu_seqlens) < 2
+        or cu_seqlens.dtype not in (torch.int32, torch.int64)
+        or cu_seqlens.device != device
+    ):
+        raise OperandError(
+            f"cu_seqlens must be [N + 1] int32 or int64 offsets on {device}; "
+            f"got {cu_seqlens.dtype} {list(cu_seqlens.shape)} on {cu_seqlens.device}"
+        )
     if cu_seqlens.device.type == "cpu":
-        offsets = cu_seqlens.tolist()
-        if offsets[0] != 0 or offsets[-1] != sizes["T"] or offsets != sorted(offsets):
-            raise OperandError(f"cu_seqlens must rise from 0 to T = {sizes['T']}; got {offsets}")
+        _spans(cu_seqlens, sizes["T"])
+
+
+def _spans(cu_seqlens: Tensor, tokens: int) -> tuple[tuple[int, int], ...]:
+    offsets = cast("list[int]", cu_seqlens.tolist())
+    if offsets[0] != 0 or offsets[-1] != tokens or offsets != sorted(offsets):
+        raise OperandError(f"cu_seqlens must rise from 0 to T = {tokens}; got {offsets}")
+    return tuple(pairwise(offsets))
 
 
 def _shape_of(form: NormalForm, name: str) -> str:

@@ -1,7 +1,7 @@
 """The chunkwise form in PyTorch (the algebra is exact; differentiable by autograd).
 
-A chunk holds C tokens and n C rows, n the rows of a token, row i = (token, substep). With G the log decay accumulated since the chunk's
-start at a row's place, S0 the state that enters and S1 the one that leaves:
+A chunk holds C tokens and n C rows, n the rows of a token, row i = (token, substep). With G the log decay accumulated
+since the chunk's start at a row's place, S0 the state that enters and S1 the one that leaves:
 
     L = mask o (A B^T o exp(Ga - Gb))    D = (I + L)^-1 (U - (A exp(Ga)) S0)
     O = (Q exp(Gq)) S0 + P D             P = mask o (Q B^T o exp(Gq - Gb))
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from archsearch.kernels.call import Call, Result
 from archsearch.kernels.operands import evaluate, log_decay, sign, spread
 from archsearch.kernels.reference import bonus, initial
 from archsearch.lowering import NormalForm
+
 
 def default_chunk(form: NormalForm) -> int:
     """Tokens a chunk: 32 rows, at least 8 tokens (measured best on a CPU at K = V = 32)."""
@@ -34,17 +36,20 @@ def run(form: NormalForm, call: Call, chunk_size: int | None) -> Result:
     tensors = spread(form, call)
     if call.cu_seqlens is None:
         return _sequence(form, call, tensors, initial(call), chunk)
-    offsets = call.cu_seqlens.tolist()
     results = [
         _sequence(form, call, {name: x[:, start:end] for name, x in tensors.items()}, initial(call)[n : n + 1], chunk)
-        for n, (start, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True))
+        for n, (start, end) in enumerate(call.spans)
     ]
-    return Result(torch.cat([result.output for result in results], dim=1), torch.cat([result.state for result in results]))
+    return Result(
+        torch.cat([result.output for result in results], dim=1), torch.cat([result.state for result in results])
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Decays:
-    """Log decay since the chunk's start, [B, HV, N, C, 1 or K]: before a token (`entry`), and after each number of its decay points; signs alike."""
+    """Log decay since the chunk's start, [B, HV, N, C, 1 or K]: before a token (`entry`), and after each number of its
+    decay points; signs alike.
+    """
 
     places: tuple[Tensor, ...]
     signs: tuple[Tensor, ...] | None
@@ -66,8 +71,8 @@ def _sequence(form: NormalForm, call: Call, tensors: Mapping[str, Tensor], state
         return Result(state.new_zeros((call.batch, 0, call.value_heads, call.value_dim)).to(call.output_dtype), state)
     chunk = min(chunk, length)
     chunked = {name: _chunked(x, chunk) for name, x in tensors.items()}
-    if any(decay.sign is not None for decay in form.decays):
-        chunked = {name: torch.where(x == 0, 1.0, x) if name.endswith("_sign") else x for name, x in chunked.items()}
+    signs = {decay.sign.name for decay in form.decays if decay.sign is not None}
+    chunked = {name: torch.where(x == 0, 1.0, x) if name in signs else x for name, x in chunked.items()}
     present = _chunked(state.new_ones((call.batch, length, call.value_heads, 1)), chunk)
     output, state = _chunks(form, call, chunked, present, state)
     output = output.flatten(2, 3)[:, :, :length].transpose(1, 2)
@@ -76,14 +81,16 @@ def _sequence(form: NormalForm, call: Call, tensors: Mapping[str, Tensor], state
 
 def _chunked(x: Tensor, chunk: int) -> Tensor:
     """[B, T, HV, ...] -> [B, HV, N, C, ...], padded with zeros: an empty token changes nothing."""
-    batch, length, heads = x.shape[:3]
+    batch, length = x.shape[:2]
     padding = -length % chunk
     if padding:
         x = torch.cat([x, x.new_zeros((batch, padding, *x.shape[2:]))], dim=1)
-    return x.transpose(1, 2).unflatten(2, (-1, chunk))
+    return cast(Tensor, x.transpose(1, 2).unflatten(2, (-1, chunk)))
 
 
-def _chunks(form: NormalForm, call: Call, tensors: Mapping[str, Tensor], present: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def _chunks(
+    form: NormalForm, call: Call, tensors: Mapping[str, Tensor], present: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
     """`present` [B, HV, N, C, 1] is 1 at real tokens and 0 at the padding, which must not decay either."""
     decays = _decays(form, tensors, present)
     lead = present.shape[:4]
@@ -97,8 +104,8 @@ def _chunks(form: NormalForm, call: Call, tensors: Mapping[str, Tensor], present
     lower = _gram(a, ga, b, gb, stages.rows, decays, len(form.rows))
     unit = lower + torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
     known = torch.cat([u, a * ga.exp()], dim=-1)
-    solved = torch.linalg.solve_triangular(unit, known, upper=False, unitriangular=True)
-    targets, addresses = solved.split([call.value_dim, call.key_dim], dim=-1)
+    solved = cast(Tensor, torch.linalg.solve_triangular(unit, known, upper=False, unitriangular=True))
+    targets, addresses = solved[..., : call.value_dim], solved[..., call.value_dim :]
     scores = _gram(q, gq, b, gb, stages.reads, decays, len(form.rows))
     leaving = (b * (decays.whole - gb).exp()).transpose(-1, -2)
     factor = decays.whole.exp().transpose(-1, -2)
@@ -148,7 +155,9 @@ def _signed(x: Tensor, decays: Decays, place: int) -> Tensor:
 def _rows(
     form: NormalForm, call: Call, tensors: Mapping[str, Tensor], decays: Decays, lead: torch.Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """a, b [.., nC, K], u [.., nC, V] and the log decays at the place where a row reads and where it writes [.., nC, 1 or K]."""
+    """a, b [.., nC, K], u [.., nC, V] and the log decays at the place where a row reads and where it writes [.., nC, 1
+    or K].
+    """
     whole = decays.whole
     zero_k = whole.new_zeros((*lead, call.key_dim))
     zero_v = whole.new_zeros((*lead, call.value_dim))
@@ -179,7 +188,9 @@ def _order(form: NormalForm, chunk: int, device: torch.device) -> Order:
     previous = torch.tensor([row.previous for row in form.rows], device=device).repeat(chunk)
     earlier = token[:, None] > token[None, :]
     own = (token[:, None] == token[None, :]) & (stage[:, None] > stage[None, :]) & ~previous[:, None]
-    read = (tokens[:, None] > token[None, :]) | ((tokens[:, None] == token[None, :]) & (stage[None, :] < form.read.stage))
+    read = (tokens[:, None] > token[None, :]) | (
+        (tokens[:, None] == token[None, :]) & (stage[None, :] < form.read.stage)
+    )
     return Order(earlier | own, read)
 
 
@@ -191,12 +202,16 @@ def _gram(x: Tensor, gx: Tensor, w: Tensor, gw: Tensor, mask: Tensor, decays: De
     return _gram_per_channel(x, gx, w, gw, mask, decays, substeps)
 
 
-def _gram_per_channel(x: Tensor, gx: Tensor, w: Tensor, gw: Tensor, mask: Tensor, decays: Decays, substeps: int) -> Tensor:
-    """By halves: a later half against the earlier one is a product anchored at the later half's entry, so both exponents are <= 0."""
+def _gram_per_channel(
+    x: Tensor, gx: Tensor, w: Tensor, gw: Tensor, mask: Tensor, decays: Decays, substeps: int
+) -> Tensor:
+    """By halves: a later half against the earlier one is a product anchored at the later half's entry, so both
+    exponents are <= 0.
+    """
     chunk = decays.places[0].shape[3]
     size = 1 << (chunk - 1).bit_length()
     entry = _padded(decays.places[0], size)
-    x, gx, w, gw = (_padded(part.unflatten(3, (chunk, -1)), size) for part in (x, gx, w, gw))
+    x, gx, w, gw = (_padded(cast(Tensor, part.unflatten(3, (chunk, -1))), size) for part in (x, gx, w, gw))
     own = mask[: x.shape[4], :substeps]
     exponent = torch.where(own[..., None], gx[..., :, None, :] - gw[..., None, :, :], 0.0)
     block = torch.where(own, (x[..., :, None, :] * w[..., None, :, :] * exponent.exp()).sum(-1), 0.0)
@@ -214,11 +229,13 @@ def _gram_per_channel(x: Tensor, gx: Tensor, w: Tensor, gw: Tensor, mask: Tensor
 
 
 def _padded(x: Tensor, size: int) -> Tensor:
-    """Tokens [B, HV, N, C, ...] filled up to `size` by repeating the last one: log decays stay monotone, the rows are cut off later."""
+    """Tokens [B, HV, N, C, ...] filled up to `size` by repeating the last one: log decays stay monotone, the rows are
+    cut off later.
+    """
     missing = size - x.shape[3]
     return torch.cat([x, x[:, :, :, -1:].expand(-1, -1, -1, missing, *x.shape[4:])], dim=3) if missing else x
 
 
 def _halves(x: Tensor, half: int, part: slice) -> Tensor:
     """[B, HV, N, C, rows, K] -> that half of every pair of halves, [B, HV, N, pairs, half * rows, K]."""
-    return x.unflatten(3, (-1, 2 * half))[:, :, :, :, part].flatten(4, 5)
+    return cast(Tensor, x.unflatten(3, (-1, 2 * half)))[:, :, :, :, part].flatten(4, 5)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from archsearch.dsl import Rule
-from archsearch.errors import BackendError, OperandError
+from archsearch.errors import BackendError, OperandError, RuleError
 from archsearch.kernels import chunkwise, reference
 from archsearch.kernels.call import Call, Result, checked
 from archsearch.lowering import NormalForm, lower
@@ -21,7 +21,9 @@ BACKENDS = ("auto", "reference", "torch", "triton")
 
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
-    """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of them."""
+    """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of
+    them.
+    """
 
     rule: Rule
     normal_form: NormalForm
@@ -38,8 +40,9 @@ class CompiledRule:
     ) -> Result:
         """All tokens: `output` [B, T, HV, V], `state` [B, HV, K, V] float32 (float64 when an input is).
 
-        `initial_state`: the same shape as `state`, zeros when left out. `scale` multiplies the address of the output read only.
-        `cu_seqlens` [N + 1]: packed sequences along T with B = 1, N states. Errors: OperandError, BackendError.
+        `initial_state`: the same shape as `state`, zeros when left out. `scale` multiplies the address of the output
+        read only. `cu_seqlens` [N + 1]: packed sequences along T with B = 1, N states. Errors: OperandError,
+        BackendError.
         """
         call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens)
         match self._backend(call):
@@ -54,7 +57,7 @@ class CompiledRule:
 
     def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
         """One token: every shape without T; `output` [B, HV, V] and the state after it."""
-        token = {name: tensor[:, None] if isinstance(tensor, Tensor) else tensor for name, tensor in operands.items()}  # pyright: ignore[reportUnnecessaryIsInstance]
+        token = {name: _one_token(tensor) for name, tensor in operands.items()}
         call = checked(self.normal_form, token, state, scale, None)
         if self._backend(call) == "triton":
             from archsearch.kernels.triton import operation
@@ -74,24 +77,41 @@ class CompiledRule:
         if self.backend == "auto":
             return "triton" if call.device.type == "cuda" and call.dtype != torch.float64 else "torch"
         if self.backend == "triton" and call.dtype == torch.float64:
-            raise OperandError('backend "triton" takes float32, float16 and bfloat16; got float64. Use backend="torch" or "reference"')
+            raise OperandError(
+                'backend "triton" takes float32, float16 and bfloat16; got float64. Use backend="torch" or "reference"'
+            )
         if self.backend == "triton" and call.device.type != "cuda" and not _interpreted():
-            raise BackendError(f'backend "triton" needs tensors on a CUDA device; got {call.device}. Move them, or use backend="torch" or "auto"')
+            raise BackendError(
+                f'backend "triton" needs tensors on a CUDA device; got {call.device}. '
+                'Move them, or use backend="torch" or "auto"'
+            )
         return self.backend
 
 
 def compile(rule: Rule, backend: Backend = "auto", chunk_size: int | None = None) -> CompiledRule:
-    """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the plan's choice.
+    """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the
+    plan's choice.
 
-    Errors: HoleError for open holes, BackendError for a backend that is unknown or cannot run here.
+    Errors: RuleError for what is no rule, HoleError for open holes, BackendError for a backend that is unknown or
+    cannot run here.
     """
+    if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RuleError(f"compile takes a Rule; got {rule!r}. A rule of the zoo is archsearch.rules[name]")
     if backend not in BACKENDS:
         raise BackendError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
-    if chunk_size is not None and chunk_size < 1:
-        raise BackendError(f"chunk_size must be at least 1 token; got {chunk_size}. Leave it out for the plan's choice")
+    if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
+        raise BackendError(
+            f"chunk_size must be a whole number of at least 1 token; got {chunk_size!r}. "
+            "Leave it out for the plan's choice"
+        )
     if backend == "triton" and not torch.cuda.is_available() and not _interpreted():
         raise BackendError('backend "triton" needs a CUDA device; this machine has none. Use backend="torch" or "auto"')
     return CompiledRule(rule, lower(rule), backend, chunk_size)
+
+
+def _one_token(tensor: Tensor) -> Tensor:
+    """With a T of 1 after the batch; what has no batch is left for the check of the call to name."""
+    return tensor[:, None] if isinstance(tensor, Tensor) and tensor.dim() else tensor  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 def _interpreted() -> bool:

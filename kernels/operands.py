@@ -23,7 +23,9 @@ def spread(form: NormalForm, call: Call) -> dict[str, Tensor]:
 
 
 def evaluate(expression: Expression, tensors: Mapping[str, Tensor]) -> Tensor | None:
-    """The sum of the terms [..., K or V]; None for the empty sum. Gates [...] scale whole vectors, channel gates [..., K or V] elementwise."""
+    """The sum of the terms [..., K or V]; None for the empty sum. Gates [...] scale whole vectors, channel gates [...,
+    K or V] elementwise.
+    """
     total: Tensor | None = None
     for term in expression:
         if term.vector is None:
@@ -39,7 +41,7 @@ def evaluate(expression: Expression, tensors: Mapping[str, Tensor]) -> Tensor | 
 
 def log_decay(given: Operand | float, tensors: Mapping[str, Tensor], like: Tensor) -> Tensor:
     """A decay point's log as [..., 1] or [..., K]; `like` is any operand [..., K] that shows the leading shape."""
-    if isinstance(given, float):
+    if not isinstance(given, Operand):
         return torch.full_like(like[..., :1], given)
     tensor = tensors[given.name]
     return tensor if given.per == "channel" else tensor[..., None]

@@ -1,4 +1,6 @@
-"""The token loop: what a rule means. Every other form is checked against it. Differentiable by autograd; float64 when the inputs are."""
+"""The token loop: what a rule means. Every other form is checked against it. Differentiable by autograd; float64 when
+the inputs are.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,9 @@ def run(form: NormalForm, call: Call) -> Result:
     tensors = spread(form, call)
     if call.cu_seqlens is None:
         return _sequence(form, call, tensors, initial(call))
-    offsets = call.cu_seqlens.tolist()
     outputs: list[Tensor] = []
     states: list[Tensor] = []
-    for n, (start, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+    for n, (start, end) in enumerate(call.spans):
         piece = {name: tensor[:, start:end] for name, tensor in tensors.items()}
         result = _sequence(form, call, piece, initial(call)[n : n + 1])
         outputs.append(result.output)
@@ -81,7 +82,9 @@ def bonus(step: Read, tensors: Mapping[str, Tensor], q: Tensor) -> Tensor | None
     """(sum_c q[c] weight[c] address[c]) target, [..., V]; None where it is zero."""
     if step.bonus is None:
         return None
-    weight, address, target = (evaluate(part, tensors) for part in (step.bonus.weight, step.bonus.address, step.bonus.target))
+    weight, address, target = (
+        evaluate(part, tensors) for part in (step.bonus.weight, step.bonus.address, step.bonus.target)
+    )
     if weight is None or address is None or target is None:
         return None
     return (q * weight * address).sum(-1, keepdim=True) * target

@@ -1,4 +1,6 @@
-"""DeltaProduct: n delta writes a token, one after another (arXiv 2502.10297, Eq. 5; gated: the state decays once, before the first)."""
+"""DeltaProduct: n delta writes a token, one after another (arXiv 2502.10297, Eq. 5; gated: the state decays once,
+before the first).
+"""
 
 from archsearch.dsl import Rule, decay, delta_write, gate, key, log_decay, query, read, value
 from archsearch.mixers.layer.options import Layer, MambaDecay, Sigmoid

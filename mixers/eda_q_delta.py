@@ -1,4 +1,6 @@
-"""The hybrid of EDA and Q-Delta: an erase at its own address, then a delta write with query feedback (2606.26560 Eq. 8, 2606.08804 Eq. 19)."""
+"""The hybrid of EDA and Q-Delta: an erase at its own address, then a delta write with query feedback (2606.26560 Eq. 8,
+2606.08804 Eq. 19).
+"""
 
 from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, query_feedback, read, value
 from archsearch.mixers.layer.options import BoundedDecay, Layer, LowRank, Sigmoid

@@ -1,4 +1,6 @@
-"""Gated DeltaNet-2: the erased address and the written value have channel gates of their own (arXiv 2605.22791; quoted in 2606.26560, Eq. 6)."""
+"""Gated DeltaNet-2: the erased address and the written value have channel gates of their own (arXiv 2605.22791; quoted
+in 2606.26560, Eq. 6).
+"""
 
 from archsearch.dsl import Rule, channel_gate, decay, delta_write, key, log_decay, query, read, value
 from archsearch.mixers.layer.options import Layer, LowRank, MambaDecay

@@ -1,4 +1,4 @@
-"""The zoo: every rule by name. The table is the registration; a rule's module is imported when it is first asked for."""
+"""The zoo: every rule by name. The table registers; a rule's module is imported when it is first asked for."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Sum(Algebra):
         text = show(self.terms[0])
         for term in self.terms[1:]:
             negative = isinstance(term, Product) and term.factors[0] == -1.0
-            text += f" - {_product(term.factors[1:], show)}" if negative else f" + {show(term)}"
+            text += f" - {_subtracted(term.factors[1:], show)}" if negative else f" + {_inner(term, Sum, show)}"
         return text
 
     def __str__(self) -> str:
@@ -67,7 +67,9 @@ class Product(Algebra):
 
     def render(self, show: Show) -> str:
         """Itself as code."""
-        return "-" + _product(self.factors[1:], show) if self.factors[0] == -1.0 else _product(self.factors, show)
+        first, *others = self.factors
+        rest = [_inner(factor, Sum | Product, show) for factor in others]
+        return f"-{' * '.join(rest)}" if first == -1.0 and rest else " * ".join([_inner(first, Sum, show), *rest])
 
     def __str__(self) -> str:
         return by_name(self)
@@ -75,7 +77,9 @@ class Product(Algebra):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """coefficient x the product of `gates` x `vector`; without a vector it is a scalar. Gates are sorted by name; one may stand twice."""
+    """coefficient x the product of `gates` x `vector`; without a vector it is a scalar. Gates are sorted by name; one
+    may stand twice.
+    """
 
     coefficient: float
     gates: tuple[Operand, ...]
@@ -87,14 +91,17 @@ Expression = tuple[Term, ...]
 
 
 def expand(value: Any) -> Expression:
-    """`value` (an operand, number, Sum or Product without holes) as a sum of terms; like terms are merged and zeros dropped.
+    """`value` (an operand, number, Sum or Product without holes) as a sum of terms; like terms are merged and zeros
+    dropped.
 
     Errors: RuleError when two vectors are multiplied, or when something that is no expression stands in it.
     """
     merged: dict[tuple[tuple[Operand, ...], Operand | None], float] = {}
     for term in _terms(value):
         merged[term.gates, term.vector] = merged.get((term.gates, term.vector), 0.0) + term.coefficient
-    return tuple(Term(coefficient, gates, vector) for (gates, vector), coefficient in merged.items() if coefficient != 0.0)
+    return tuple(
+        Term(coefficient, gates, vector) for (gates, vector), coefficient in merged.items() if coefficient != 0.0
+    )
 
 
 def operands_of(value: Any) -> tuple[Operand, ...]:
@@ -126,7 +133,8 @@ def _terms(value: Any) -> Expression:
 def _times(left: Term, right: Term, whole: Product) -> Term:
     if left.vector is not None and right.vector is not None:
         raise RuleError(
-            f"a product holds at most one address, value or log decay; got {whole} with {left.vector} and {right.vector}. Multiply by gates"
+            f"a product holds at most one address, value or log decay; got {whole} with {left.vector} and "
+            f"{right.vector}. Multiply by gates"
         )
     gates = tuple(sorted((*left.gates, *right.gates), key=lambda operand: operand.name))
     return Term(left.coefficient * right.coefficient, gates, left.vector or right.vector)
@@ -138,9 +146,19 @@ def _part(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     reads = type(value).__name__ in ("Read", "DeltaWrite", "Write", "Erase")
-    reason = f"it depends on S through {value}, so the rule is not affine in the state" if reads else "only operands, finite numbers and holes can"
+    reason = (
+        f"it depends on S through {value}, so the rule is not affine in the state"
+        if reads
+        else "only operands, finite numbers and holes can"
+    )
     raise RuleError(f"{value} cannot stand in an expression: {reason}")
 
 
-def _product(factors: tuple[Any, ...], show: Show) -> str:
-    return " * ".join(f"({show(factor)})" if isinstance(factor, Sum) else show(factor) for factor in factors)
+def _subtracted(factors: tuple[Any, ...], show: Show) -> str:
+    """What stands after a minus sign: a single product needs no brackets there."""
+    return _inner(factors[0], Sum, show) if len(factors) == 1 else show(Product(factors))
+
+
+def _inner(part: Any, bracketed: Any, show: Show) -> str:
+    """A part of a sum or product, in brackets where reading it back would group it otherwise."""
+    return f"({show(part)})" if isinstance(part, bracketed) else show(part)

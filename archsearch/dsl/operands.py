@@ -10,7 +10,7 @@ from typing import Literal
 from archsearch.dsl.expressions import Algebra
 from archsearch.errors import RuleError
 
-RESERVED = frozenset({"initial_state", "scale", "cu_seqlens", "state"})
+RESERVED = frozenset({"cu_seqlens", "initial_state", "scale", "self", "state"})
 
 
 class Kind(Enum):
@@ -41,7 +41,9 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class Operand(Algebra):
-    """One tensor by name. `per`: one number a head, or one a channel; `of`: which channels; `signed`: a log decay with a sign operand beside it."""
+    """One tensor by name. `per`: one number a head, or one a channel; `of`: which channels; `signed`: a log decay with
+    a sign operand beside it.
+    """
 
     name: str
     kind: Kind
@@ -50,12 +52,16 @@ class Operand(Algebra):
     signed: bool = False
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier() or keyword.iskeyword(self.name) or self.name in RESERVED:
+        if not _is_name(self.name) or keyword.iskeyword(self.name) or self.name in RESERVED:
             raise RuleError(
-                f"an operand's name must be an identifier other than {', '.join(sorted(RESERVED))}; got {self.name!r}. Choose another name"
+                f"an operand's name must be an identifier other than {', '.join(sorted(RESERVED))}; got {self.name!r}. "
+                "Choose another name"
             )
         if (self.kind, self.per, self.of) not in SHAPES:
-            raise RuleError(f"{self.kind.value}({self.name!r}) takes per='head' or 'channel' and of='key' or 'value'; got {self.per!r}, {self.of!r}")
+            raise RuleError(
+                f"{self.kind.value}({self.name!r}) takes per='head' or 'channel' and of='key' or 'value'; "
+                f"got {self.per!r}, {self.of!r}"
+            )
 
     def __str__(self) -> str:
         return self.name
@@ -93,6 +99,10 @@ class Operand(Algebra):
         return f"{self.kind.value}({', '.join(options)})"
 
 
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name.isidentifier()
+
+
 def query(name: str) -> Operand:
     """An address [B, T, H, K]; in a layer a query by default."""
     return Operand(name, Kind.QUERY)
@@ -119,5 +129,7 @@ def channel_gate(name: str, *, of: Literal["key", "value"] = "key") -> Operand:
 
 
 def log_decay(name: str, *, per: Literal["head", "channel"] = "head", signed: bool = False) -> Operand:
-    """A natural log of the decay, <= 0: [B, T, HV], or [B, T, HV, K] per key channel. `signed` adds an operand `<name>_sign` in {-1, 1}."""
+    """A natural log of the decay, <= 0: [B, T, HV], or [B, T, HV, K] per key channel. `signed` adds an operand
+    `<name>_sign` in {-1, 1}.
+    """
     return Operand(name, Kind.LOG_DECAY, per, signed=signed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Callable
@@ -30,7 +31,12 @@ class Decay:
             if self.log_decay.kind is not Kind.LOG_DECAY:
                 raise _refusal(self, "log_decay", "decay needs a log decay", 'use log_decay("g")')
         elif not _is_number(self.log_decay) or self.log_decay > 0:
-            raise _refusal(self, "log_decay", "decay needs a log-decay operand or a number <= 0", "give the natural log of the decay")
+            raise _refusal(
+                self,
+                "log_decay",
+                "decay needs a log-decay operand or a number <= 0",
+                "give the natural log of the decay",
+            )
 
     def render(self, show: Show) -> str:
         """Itself as code."""
@@ -142,7 +148,12 @@ class Simultaneous:
             return
         allowed = all(isinstance(step, Erase | DeltaWrite | Write) for step in self.steps)
         if not allowed or not self.steps:
-            raise _refusal(self, None, "simultaneous holds writes, delta writes or erases and nothing else", "put decays and reads outside")
+            raise _refusal(
+                self,
+                None,
+                "simultaneous holds writes, delta writes or erases and nothing else",
+                "put decays and reads outside",
+            )
 
     def render(self, show: Show) -> str:
         """Itself as code."""
@@ -175,7 +186,9 @@ class Bonus:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """o = S^T q times the scale (K ** -0.5 unless the rule or the call says otherwise), of the state at this place in the order."""
+    """o = S^T q times the scale (K ** -0.5 unless the rule or the call says otherwise), of the state at this place in
+    the order.
+    """
 
     address: Any
     scale: Any = None
@@ -185,7 +198,9 @@ class Read:
     def __post_init__(self) -> None:
         _check_address(self, "address", "use a query")
         if not (self.scale is None or is_hole(self.scale) or _is_number(self.scale)):
-            raise _refusal(self, "scale", "the scale of a read is a number", "write scale=1.0, or leave it out for K ** -0.5")
+            raise _refusal(
+                self, "scale", "the scale of a read is a number", "write scale=1.0, or leave it out for K ** -0.5"
+            )
         if not (self.bonus is None or is_hole(self.bonus) or isinstance(self.bonus, Bonus)):
             raise _refusal(self, "bonus", "the bonus of a read is a bonus", "write bonus=bonus(u, k, v)")
 
@@ -197,6 +212,9 @@ class Read:
         return by_name(self)
 
 
+POSITIONAL = ("address", "target", "log_decay")
+"""The arguments that are written without their names."""
+
 Step = Decay | Erase | DeltaWrite | Write | Simultaneous | Read
 
 
@@ -206,12 +224,18 @@ def decay(log_decay: Any) -> Decay:
 
 
 def erase(address: Any, *, strength: Any = 1.0, reads: str | None = None) -> Erase:
-    """S <- S - strength e (R^T e)^T. `reads="previous"`: R is the state before this token; else the state at this place."""
+    """S <- S - strength e (R^T e)^T. `reads="previous"`: R is the state before this token; else the state at this
+    place.
+    """
     return Erase(address, strength, reads, _caller())
 
 
-def delta_write(address: Any, target: Any, *, strength: Any = 1.0, residual: Any = None, reads: str | None = None) -> DeltaWrite:
-    """S <- S + strength k (v - R^T x)^T. x is `address`, that plus lam q (`residual=query_feedback(q, lam)`), or another address expression."""
+def delta_write(
+    address: Any, target: Any, *, strength: Any = 1.0, residual: Any = None, reads: str | None = None
+) -> DeltaWrite:
+    """S <- S + strength k (v - R^T x)^T. x is `address`, that plus lam q (`residual=query_feedback(q, lam)`), or
+    another address expression.
+    """
     return DeltaWrite(address, target, strength, residual, reads, _caller())
 
 
@@ -238,7 +262,9 @@ def bonus(weight: Any, address: Any, target: Any) -> Bonus:
 
 
 def read(address: Any, *, scale: Any = None, bonus: Any = None) -> Read:
-    """o = scale S^T q of the state at this place in the order. The scale of a call overrides this one; the default is K ** -0.5."""
+    """o = scale S^T q of the state at this place in the order. The scale of a call overrides this one; the default is K
+    ** -0.5.
+    """
     return Read(address, scale, bonus, _caller())
 
 
@@ -247,7 +273,14 @@ def _check_address(step: Any, name: str, advice: str) -> None:
 
 
 def _check_target(step: Any) -> None:
-    _check(step, "target", "a value of shape [B, T, HV, V]", "use a value", lambda vector: vector.kind is Kind.VALUE, "value")
+    _check(
+        step,
+        "target",
+        "a value of shape [B, T, HV, V]",
+        "use a value",
+        lambda vector: vector.kind is Kind.VALUE,
+        "value",
+    )
 
 
 def _check(step: Any, name: str, needs: str, advice: str, fits: Callable[[Operand], bool], of: str) -> None:
@@ -270,13 +303,21 @@ def _check_gate(step: Any, name: str, what: str) -> None:
         return
     needs = f"a {name} that is a number, a gate or their product"
     terms = _expanded(step, name, needs, 'use gate("beta")')
-    if any(term.vector is not None or any(gate.kind is not Kind.GATE for gate in term.gates) for term in terms) or len(terms) > 1:
+    if (
+        any(term.vector is not None or any(gate.kind is not Kind.GATE for gate in term.gates) for term in terms)
+        or len(terms) > 1
+    ):
         raise _refusal(step, name, f"{what} needs {needs}", 'use gate("beta")')
 
 
 def _check_reads(step: Any) -> None:
     if step.reads not in (None, "previous") and not is_hole(step.reads):
-        raise _refusal(step, "reads", "reads is 'previous' (the state before this token) or left out", "write reads='previous' or nothing")
+        raise _refusal(
+            step,
+            "reads",
+            "reads is 'previous' (the state before this token) or left out",
+            "write reads='previous' or nothing",
+        )
 
 
 def _expanded(step: Any, name: str, needs: str, advice: str) -> Expression:
@@ -293,11 +334,20 @@ def _refusal(step: Any, name: str | None, must: str, advice: str) -> RuleError:
     """The error with the step as code and a caret under the argument that is wrong."""
     code = by_name(step)
     given = None if name is None else getattr(step, name)
-    came = "" if given is None else f"; got {_described(given)}"
-    column = code.find(by_name(given), code.find("(")) if given is not None else 0
+    came = "" if name is None else f"; got {_described(given)}"
+    column = 0 if name is None else _column(step, name, code)
     where = getattr(step, "where", None)
     place = f"{where}  " if where else ""
-    return RuleError(f"{must}{came}\n  {place}{code}\n  {' ' * (len(place) + max(column, 0))}^\n  {advice}")
+    return RuleError(f"{must}{came}\n  {place}{code}\n  {' ' * (len(place) + column)}^\n  {advice}")
+
+
+def _column(step: Any, name: str, code: str) -> int:
+    """Where the argument `name` stands in the code of the step; its start where the argument is not written."""
+    named = f", {name}="
+    if isinstance(step, QueryFeedback | Bonus) or name in POSITIONAL:
+        before = itertools.takewhile(lambda f: f.name != name, fields(step))
+        return code.find("(") + 1 + sum(len(by_name(getattr(step, f.name))) + len(", ") for f in before)
+    return code.find(named) + len(named) if named in code else 0
 
 
 def _described(given: Any) -> str:
@@ -307,7 +357,14 @@ def _described(given: Any) -> str:
 
 
 def _verb(step: Any) -> str:
-    return {Erase: "erase", DeltaWrite: "delta_write", Write: "write", Read: "read", QueryFeedback: "query_feedback", Bonus: "bonus"}[type(step)]
+    return {
+        Erase: "erase",
+        DeltaWrite: "delta_write",
+        Write: "write",
+        Read: "read",
+        QueryFeedback: "query_feedback",
+        Bonus: "bonus",
+    }[type(step)]
 
 
 def _is_number(given: Any) -> bool:
@@ -319,13 +376,15 @@ def _call(show: Show, name: str, step: Any, *arguments: Any) -> str:
     parts = [show(argument) for argument in arguments]
     for f in fields(step):
         given = getattr(step, f.name)
-        if f.name not in ("address", "target", "where", "log_decay") and given is not None and not (f.name == "strength" and given == 1.0):
+        if f.name not in (*POSITIONAL, "where") and given is not None and not (f.name == "strength" and given == 1.0):
             parts.append(f"{f.name}={show(given)}")
     return f"{name}({', '.join(parts)})"
 
 
-def _caller() -> str:
-    """folder/file:line of the code that wrote the step."""
+def _caller() -> str | None:
+    """folder/file:line of the code that wrote the step; None when it was read from a rule's text."""
     code = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    if code.f_globals.get("__name__") == "archsearch.dsl.text":
+        return None
     path = PurePath(code.f_code.co_filename)
     return f"{'/'.join(path.parts[-2:])}:{code.f_lineno}"

@@ -41,8 +41,10 @@ def _one_of(hole: OneOf, show: Show) -> str:
     name = [] if hole.name is None else [f'name="{hole.name}"']
     if hole.labels == ("no", "yes") and hole.options[0] is None:
         return f"optional({', '.join([show(hole.options[1]), *name])})"
-    keyed = [
-        show(option) if label == ("none" if option is None else str(option)) else f"{label}={show(option)}"
-        for label, option in zip(hole.labels, hole.options, strict=True)
-    ]
+    keyed: list[str] = []
+    bare = True
+    for label, option in zip(hole.labels, hole.options, strict=True):
+        text = repr(option) if isinstance(option, float) else show(option)
+        bare = bare and label == ("none" if option is None else str(option))
+        keyed.append(text if bare else f"{label}={text}")
     return f"one_of({', '.join(keyed + name)})"

@@ -17,10 +17,11 @@ from archsearch.holes import Hole, has_holes, holes, is_hole
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rule:
-    """An update rule as data: frozen, hashable, printable. `Rule("q_delta", decay(g), delta_write(k, v, strength=beta), read(q))`.
+    """An update rule as data: frozen, hashable, printable. `Rule("q_delta", decay(g), delta_write(k, v, strength=beta),
+    read(q))`.
 
-    Steps act in the order in which they stand; exactly one reads. A rule with holes is a search space; checks that need the holes filled
-    are made when they are.
+    Steps act in the order in which they stand; exactly one reads. A rule with holes is a search space; checks that need
+    the holes filled are made when they are.
 
     Errors: RuleError for no or several reads, nothing that writes, one name for two operands, or a step that is none.
     """
@@ -31,14 +32,16 @@ class Rule:
     def __init__(self, name: str, *parts: Any, steps: tuple[Any, ...] = ()) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "steps", (*parts, *steps))
-        if not name.isidentifier():
-            raise RuleError(f"a rule's name must be an identifier; got {name!r}. Use letters, digits and underscores")
+        if not (isinstance(name, str) and name.isidentifier()):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RuleError(f'a rule\'s name must be an identifier; got {name!r}. Write Rule("name", step, ...)')
         _check_steps(self)
         _check_names(self)
 
     @property
     def operands(self) -> dict[str, Operand]:
-        """Every tensor that a call takes, by name, in the order of first use; of a rule with holes, over all its options."""
+        """Every tensor that a call takes, by name, in the order of first use; of a rule with holes, over all its
+        options.
+        """
         found: dict[str, Operand] = {}
         for operand in _operands(self.steps):
             found.setdefault(operand.name, operand)
@@ -65,12 +68,16 @@ class Rule:
 def _check_steps(rule: Rule) -> None:
     for step in rule.steps:
         if not (isinstance(step, Decay | Erase | DeltaWrite | Write | Simultaneous | Read) or is_hole(step)):
-            raise RuleError(f"rule {rule.name!r} is made of steps (decay, erase, delta_write, write, simultaneous, read); got {step}")
+            raise RuleError(
+                f"rule {rule.name!r} is made of steps (decay, erase, delta_write, write, simultaneous, read); "
+                f"got {step}"
+            )
     if any(is_hole(step) for step in rule.steps):
         return
     reads = sum(isinstance(step, Read) for step in rule.steps)
     if reads != 1:
-        raise RuleError(f"rule {rule.name!r} must read exactly once; got {reads} reads. {'Add read(q)' if reads == 0 else 'Keep one'}")
+        advice = "Add read(q)" if reads == 0 else "Keep one"
+        raise RuleError(f"rule {rule.name!r} must read exactly once; got {reads} reads. {advice}")
     if not any(isinstance(step, Erase | DeltaWrite | Write | Simultaneous) for step in rule.steps):
         raise RuleError(f"rule {rule.name!r} never changes the state; add a write, a delta_write or an erase")
 
@@ -83,7 +90,8 @@ def _check_names(rule: Rule) -> None:
     for operand in _operands(rule.steps):
         for each in (operand, operand.sign):
             if each is not None and seen.setdefault(each.name, each) != each:
-                raise RuleError(f"rule {rule.name!r} uses {each.name!r} for two operands: {seen[each.name].code} and {each.code}. Rename one")
+                both = f"{seen[each.name].code} and {each.code}"
+                raise RuleError(f"rule {rule.name!r} uses {each.name!r} for two operands: {both}. Rename one")
 
 
 def _operands(node: Any) -> Iterator[Operand]:

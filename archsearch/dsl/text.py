@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from archsearch import holes
 from archsearch.dsl import operands, primitives
 from archsearch.dsl.printing import as_code
-from archsearch.errors import ArchsearchError, RuleError
+from archsearch.errors import RuleError
 
 if TYPE_CHECKING:
     from archsearch.dsl.rule import Rule
@@ -33,7 +33,9 @@ def parse_rule(text: str) -> Rule:
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as error:
-        raise RuleError(f"a rule's text must be one expression Rule(...); got a syntax error in line {error.lineno}: {error.msg}") from None
+        raise RuleError(
+            f"a rule's text must be one expression Rule(...); got a syntax error in line {error.lineno}: {error.msg}"
+        ) from None
     names = {name: getattr(operands, name) for name in ("query", "key", "value", "gate", "channel_gate", "log_decay")}
     names |= {name: getattr(primitives, name) for name in PRIMITIVES}
     names |= {name: getattr(holes, name) for name in ("one_of", "optional", "uniform", "log_uniform", "integer")}
@@ -47,6 +49,14 @@ PRIMITIVES = ("decay", "erase", "delta_write", "write", "simultaneous", "query_f
 
 
 def _value(node: ast.expr, names: dict[str, Any]) -> Any:
+    """What an expression of the language stands for. Errors: RuleError, those of the language itself included."""
+    try:
+        return _understood(node, names)
+    except TypeError as error:
+        raise RuleError(f"{ast.unparse(node)[:60]!r} in a rule's text: {error}") from None
+
+
+def _understood(node: ast.expr, names: dict[str, Any]) -> Any:
     match node:
         case ast.Constant():
             return node.value
@@ -61,11 +71,8 @@ def _value(node: ast.expr, names: dict[str, Any]) -> Any:
         case ast.Call(func=ast.Name(id=name)) if name in names and all(keyword.arg for keyword in node.keywords):
             positional = [_value(argument, names) for argument in node.args]
             keywords = {str(keyword.arg): _value(keyword.value, names) for keyword in node.keywords}
-            try:
-                return names[name](*positional, **keywords)
-            except TypeError as error:
-                raise RuleError(f"{name} in a rule's text: {error}") from None
-            except ArchsearchError:
-                raise
+            return names[name](*positional, **keywords)
         case _:
-            raise RuleError(f"a rule's text holds calls of the language, numbers and arithmetic; got {ast.unparse(node)[:60]!r}")
+            raise RuleError(
+                f"a rule's text holds calls of the language, numbers and arithmetic; got {ast.unparse(node)[:60]!r}"
+            )

@@ -1,8 +1,10 @@
-"""The canonical form of a rule and its hash: two spellings of one rule agree, two different functions of the tokens never do.
+"""The canonical form of a rule and its hash: two spellings of one rule agree, two different functions of the tokens
+never do.
 
-Each step is an identity of the recurrence: rows that do nothing and decays of 0 are dropped, a scalar decay moves left past erases,
-neighbouring decays and the members of a stage are sets, scalar factors of a write move into its residual and target, operands are renamed
-by first use. Queries and keys are one kind, addresses. Numbers count to 6 significant digits.
+Each step is an identity of the recurrence: rows that do nothing and decays of 0 are dropped, a scalar decay moves left
+past erases, plain writes join the rows before them, neighbouring decays and the members of a stage are sets, scalar
+factors of a write move into its residual and target, operands are renamed by first use. Queries and keys are one kind,
+addresses. Numbers count to 6 significant digits.
 """
 
 from __future__ import annotations
@@ -16,8 +18,6 @@ from archsearch.dsl.operands import Operand
 from archsearch.dsl.rule import Rule
 from archsearch.lowering.normal_form import Decay, NormalForm, Read, Row, lower, scaled
 
-REFINEMENTS = 4
-
 Step = tuple[Decay, ...] | tuple[Row, ...] | Read
 Name = Callable[[Operand], str]
 
@@ -29,10 +29,27 @@ def rule_hash(rule: Rule) -> str:
 
 def canonical_text(form: NormalForm) -> str:
     """The canonical form as text; neither the rule's name nor its operands' names appear in it."""
-    program = _merged(_decays_left(_program(form)))
-    colors = {operand.name: _kind(operand) for operand in form.operands}
-    for _ in range(REFINEMENTS):
+    program = _merged(_decays_left(_joined(_program(form))))
+    used = {operand.name for step in program for _, _, terms in _uses(step, _kind) for operand in _operands(terms)}
+    return _smallest(program, {operand.name: _kind(operand) for operand in form.operands if operand.name in used})
+
+
+def _smallest(program: list[Step], colors: dict[str, str]) -> str:
+    """The text once every operand has a colour of its own. Operands that their uses do not tell apart are told apart in
+    every way, and the smallest text counts: which of them was written first must not.
+    """
+    before = 0
+    while len(set(colors.values())) > before:
+        before = len(set(colors.values()))
         colors = _refined(program, colors)
+    tied = min((color for color in colors.values() if list(colors.values()).count(color) > 1), default=None)
+    if tied is None:
+        return _colored_text(program, colors)
+    members = [name for name, color in colors.items() if color == tied]
+    return min(_smallest(program, {**colors, name: f"{tied} first"}) for name in members)
+
+
+def _colored_text(program: list[Step], colors: dict[str, str]) -> str:
     names: dict[str, str] = {}
 
     def color(operand: Operand) -> str:
@@ -45,16 +62,30 @@ def canonical_text(form: NormalForm) -> str:
 
 
 def _program(form: NormalForm) -> list[Step]:
-    """The token's steps in order; what changes nothing is left out."""
+    """The token's steps in order; what changes nothing is left out, and so is `previous` where nothing came before."""
     program: list[Step] = []
     for step in form.program:
+        untouched = all(isinstance(earlier, Read) for earlier in program)
         if isinstance(step, Read):
             program.append(step)
         elif isinstance(step, Decay):
             program += [(step,)] if step.log_decay != 0.0 or step.sign is not None else []
-        elif group := tuple(_folded(row) for row in step if row.write and (row.residual or row.target)):
-            program.append(group)
+        elif rows := tuple(_folded(row) for row in step if row.write and (row.residual or row.target)):
+            program.append(tuple(replace(row, previous=row.previous and not untouched) for row in rows))
     return program
+
+
+def _joined(program: list[Step]) -> list[Step]:
+    """Rows that do not look at the current state act together with the rows just before them: they add either way."""
+    joined: list[Step] = []
+    for step in program:
+        rows = _rows(step)
+        before = _rows(joined[-1]) if joined else ()
+        if rows and before and all(row.previous or not row.residual for row in rows):
+            joined[-1] = (*before, *rows)
+        else:
+            joined.append(step)
+    return joined
 
 
 def _folded(row: Row) -> Row:
@@ -77,7 +108,7 @@ def _without(gates: tuple[Operand, ...], shared: list[Operand]) -> tuple[Operand
 
 
 def _decays_left(program: list[Step]) -> list[Step]:
-    """Scalar decays moved left past groups that only erase at the current state: they commute."""
+    """Scalar decays moved left past decays and past groups that only erase at the current state: they commute."""
     steps = list(program)
     for start in range(len(steps)):
         place = start
@@ -88,10 +119,11 @@ def _decays_left(program: list[Step]) -> list[Step]:
 
 
 def _commute(left: Step, right: Step) -> bool:
+    """Whether `right` is a scalar decay that gives the same before `left`: a decay, or rows that only erase."""
     decays = _decays(right)
     if not decays or decays[0].per_channel or isinstance(left, Read):
         return False
-    return not _decays(left) and all(not row.target and not row.previous for row in _rows(left))
+    return all(not row.target and not row.previous for row in _rows(left))
 
 
 def _merged(program: list[Step]) -> list[Step]:
@@ -101,7 +133,10 @@ def _merged(program: list[Step]) -> list[Step]:
         if merged and _decays(step) and _decays(merged[-1]):
             both = (*_decays(merged[-1]), *_decays(step))
             fixed = sum(decay.log_decay for decay in both if isinstance(decay.log_decay, float))
-            merged[-1] = (*(d for d in both if isinstance(d.log_decay, Operand)), *((Decay(fixed, None),) if fixed else ()))
+            merged[-1] = (
+                *(d for d in both if isinstance(d.log_decay, Operand)),
+                *((Decay(fixed, None),) if fixed else ()),
+            )
         else:
             merged.append(step)
     return merged
@@ -117,9 +152,19 @@ def _refined(program: list[Step], colors: dict[str, str]) -> dict[str, str]:
     for index, step in enumerate(program):
         for member, role, expression in _uses(step, color):
             for term in expression:
-                for operand in (*term.gates, *((term.vector,) if term.vector else ())):
+                for operand in _operands((term,)):
                     uses[operand.name].append(f"{index} {member} {role} {_term_text(term, color, color)}")
-    return {name: hashlib.sha256("|".join([colors[name], *sorted(uses[name])]).encode()).hexdigest()[:16] for name in colors}
+    return {
+        name: hashlib.sha256("|".join([colors[name], *sorted(uses[name])]).encode()).hexdigest()[:16] for name in colors
+    }
+
+
+def _operands(expression: Expression) -> tuple[Operand, ...]:
+    return tuple(
+        operand
+        for term in expression
+        for operand in (*term.gates, *((term.vector,) if term.vector is not None else ()))
+    )
 
 
 def _uses(step: Step, color: Name) -> Iterator[tuple[str, str, Expression]]:
@@ -128,10 +173,16 @@ def _uses(step: Step, color: Name) -> Iterator[tuple[str, str, Expression]]:
         whole = _step_text(step, color, color)
         yield whole, "q", step.address
         if step.bonus is not None:
-            yield from ((whole, "bonus", step.bonus.weight), (whole, "bonus", step.bonus.address), (whole, "bonus u", step.bonus.target))
+            yield from (
+                (whole, "bonus", step.bonus.weight),
+                (whole, "bonus", step.bonus.address),
+                (whole, "bonus u", step.bonus.target),
+            )
     for decay in _decays(step):
         operands = [("g", decay.log_decay), ("sign", decay.sign)]
-        yield from (("decay", role, (Term(1.0, (), operand),)) for role, operand in operands if isinstance(operand, Operand))
+        yield from (
+            ("decay", role, (Term(1.0, (), operand),)) for role, operand in operands if isinstance(operand, Operand)
+        )
     for row in _rows(step):
         whole = _row_text(row, color, color)
         yield from ((whole, "b", row.write), (whole, "a", row.residual), (whole, "u", row.target))
@@ -142,12 +193,19 @@ def _step_text(step: Step, color: Name, name: Name) -> str:
         scale = "default" if step.scale is None else _number(step.scale)
         extra = ""
         if step.bonus is not None:
-            pair = sorted((step.bonus.weight, step.bonus.address), key=lambda expression: _text(expression, color, color))
-            extra = f" bonus {_text(pair[0], color, name)} * {_text(pair[1], color, name)} | {_text(step.bonus.target, color, name)}"
+            pair = sorted(
+                (step.bonus.weight, step.bonus.address), key=lambda expression: _text(expression, color, color)
+            )
+            first, second = (_text(part, color, name) for part in pair)
+            extra = f" bonus {first} * {second} | {_text(step.bonus.target, color, name)}"
         return f"read {_text(step.address, color, name)} scale {scale}{extra}"
     if decays := _decays(step):
-        return " ".join(_decay_text(decay, name) for decay in sorted(decays, key=lambda decay: _decay_text(decay, color)))
-    return " & ".join(_row_text(row, color, name) for row in sorted(_rows(step), key=lambda row: _row_text(row, color, color)))
+        return " ".join(
+            _decay_text(decay, name) for decay in sorted(decays, key=lambda decay: _decay_text(decay, color))
+        )
+    return " & ".join(
+        _row_text(row, color, name) for row in sorted(_rows(step), key=lambda row: _row_text(row, color, color))
+    )
 
 
 def _row_text(row: Row, color: Name, name: Name) -> str:
@@ -156,16 +214,18 @@ def _row_text(row: Row, color: Name, name: Name) -> str:
 
 
 def _decay_text(decay: Decay, name: Name) -> str:
-    number = _number(decay.log_decay) if isinstance(decay.log_decay, float) else name(decay.log_decay)
+    number = name(decay.log_decay) if isinstance(decay.log_decay, Operand) else _number(decay.log_decay)
     return f"decay {number}" + ("" if decay.sign is None else f" sign {name(decay.sign)}")
 
 
 def _text(expression: Expression, color: Name, name: Name) -> str:
-    return " + ".join(_term_text(term, color, name) for term in sorted(expression, key=lambda term: _term_text(term, color, color)))
+    return " + ".join(
+        _term_text(term, color, name) for term in sorted(expression, key=lambda term: _term_text(term, color, color))
+    )
 
 
 def _term_text(term: Term, color: Name, name: Name) -> str:
-    operands = sorted((*term.gates, *((term.vector,) if term.vector else ())), key=color)
+    operands = sorted(_operands((term,)), key=color)
     return "*".join([_number(term.coefficient), *(name(operand) for operand in operands)])
 
 

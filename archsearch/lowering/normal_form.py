@@ -1,7 +1,8 @@
 """The normal form: one token's program as decay points, rank-one rows and a read.
 
-Row i acts as S <- S + write_i (target_i - R_i^T residual_i)^T. Strengths are folded into residual and target. G_i, the log decay
-accumulated up to the place of row i, counts every earlier token whole and the first `decays` points of its own token.
+Row i acts as S <- S + write_i (target_i - R_i^T residual_i)^T. Strengths are folded into residual and target. G_i, the
+log decay accumulated up to the place of row i, counts every earlier token whole and the first `decays` points of its
+own token.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Decay:
 class Row:
     """S <- S + write (target - R^T residual)^T.
 
-    Rows of one `stage` act together: R is the state at the stage's entry, or S_{t-1} for `previous`. `decays` of the token's decay
-    points act before this row. An empty residual is a plain write, an empty target an erase.
+    Rows of one `stage` act together: R is the state at the stage's entry, or S_{t-1} for `previous`. `decays` of the
+    token's decay points act before this row. An empty residual is a plain write, an empty target an erase.
     """
 
     stage: int
@@ -101,11 +102,10 @@ class NormalForm:
         lines += [f"  decay {i}: {_decay_text(decay)}" for i, decay in enumerate(self.decays)]
         for i, row in enumerate(self.rows):
             place = f"stage {row.stage}, after {row.decays} decays{', reads S_(t-1)' if row.previous else ''}"
-            lines.append(f"  row {i} ({place}): b = {text(row.write)} | a = {text(row.residual)} | u = {text(row.target)}")
-        extra = "" if self.read.bonus is None else f", bonus ({text(self.read.bonus.weight)}, {text(self.read.bonus.address)}, {text(self.read.bonus.target)})"
-        scale = "K^-0.5" if self.read.scale is None else f"{self.read.scale:g}"
-        lines.append(f"  read (before stage {self.read.stage}, after {self.read.decays} decays): q = {text(self.read.address)}, scale {scale}{extra}")
-        return "\n".join(lines)
+            lines.append(
+                f"  row {i} ({place}): b = {text(row.write)} | a = {text(row.residual)} | u = {text(row.target)}"
+            )
+        return "\n".join([*lines, f"  {_read_text(self.read)}"])
 
 
 def lower(rule: Rule) -> NormalForm:
@@ -156,7 +156,11 @@ def text(expression: Expression) -> str:
 def scaled(expression: Expression, factor: Expression) -> Expression:
     """The product of an expression and a scalar, which has one term or none."""
     return tuple(
-        Term(term.coefficient * by.coefficient, tuple(sorted((*term.gates, *by.gates), key=lambda gate: gate.name)), term.vector)
+        Term(
+            term.coefficient * by.coefficient,
+            tuple(sorted((*term.gates, *by.gates), key=lambda gate: gate.name)),
+            term.vector,
+        )
         for term in expression
         for by in factor
     )
@@ -194,7 +198,9 @@ def _bonus(given: dsl.Bonus | None) -> Bonus | None:
 
 def _verify_vectors(name: str, expression: Expression, kind: str) -> None:
     for term in expression:
-        fits = term.vector is not None and (term.vector.is_address if kind == "address" else term.vector.kind is Kind.VALUE)
+        fits = term.vector is not None and (
+            term.vector.is_address if kind == "address" else term.vector.kind is Kind.VALUE
+        )
         if not fits:
             raise RuleError(f"the normal form of {name!r} needs {kind} terms; got {_term_text(term)}")
 
@@ -204,6 +210,14 @@ def _term_text(term: Term) -> str:
     return " ".join(names if term.coefficient == 1.0 and names else [f"{term.coefficient:g}", *names])
 
 
+def _read_text(read: Read) -> str:
+    scale = "K^-0.5" if read.scale is None else f"{read.scale:g}"
+    line = f"read (before stage {read.stage}, after {read.decays} decays): q = {text(read.address)}, scale {scale}"
+    if read.bonus is None:
+        return line
+    return f"{line}, bonus ({text(read.bonus.weight)}, {text(read.bonus.address)}, {text(read.bonus.target)})"
+
+
 def _decay_text(decay: Decay) -> str:
     sign = "" if decay.sign is None else f"{decay.sign.name} "
-    return f"{sign}exp({decay.log_decay if isinstance(decay.log_decay, float) else decay.log_decay.name})"
+    return f"{sign}exp({decay.log_decay})"
