@@ -7,7 +7,7 @@ from typing import Any
 
 from archsearch.lowering.display import equation, latex
 from archsearch.mixers.export.module import Module, Origin
-from archsearch.mixers.export.module_text import source_of
+from archsearch.mixers.export.module_text import BYTES, source_of
 from archsearch.mixers.export.templates import template
 from archsearch.mixers.layer.planning import plan_layer
 from archsearch.mixers.models.counts import flops_per_token
@@ -54,7 +54,8 @@ def _front(module: Module) -> str:
 def _inputs(module: Module) -> str:
     if module.model is None:
         return f"y = model(torch.randn(1, 16, {module.width}))  # [1, 16, {module.width}]"
-    tokens = 'list(b"def main(")' if module.text else "[0, 1, 2, 3]"
+    start = f"{BYTES}, " if module.vocabulary > BYTES else ""
+    tokens = f'[{start}*b"def main("]' if module.text else "[0, 1, 2, 3]"
     return f"tokens = torch.tensor([{tokens}])\nlogits = model(tokens)  # [1, T, {module.vocabulary}]"
 
 

@@ -29,7 +29,8 @@ def evidence(module: Module, trained: nn.Module) -> dict[str, Tensor]:
     sizes = plan_layer(module.rule, module.width, module.heads, module.layer).sizes
     operands = {name: _drawn(operand, sizes, generator) for name, operand in module.rule.operands.items()}
     state = torch.randn(1, sizes.value_heads, sizes.key, sizes.value, generator=generator)
-    result = compile(module.rule, backend="reference")(initial_state=state.double(), **_double(operands))
+    loop = compile(module.rule, backend="reference")
+    result = loop(initial_state=state.double(), scale=None, cu_seqlens=None, **_double(operands))
     inputs = _inputs(module, generator)
     with torch.no_grad():
         output = trained(next(iter(inputs.values())))[:, -KEPT:]

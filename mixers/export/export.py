@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from archsearch import __version__
@@ -81,9 +81,10 @@ def _write(directory: Path, module: Module, trained: nn.Module, origin: Origin) 
     counts = _counts(trained)
     versions = {"archsearch": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
     (directory / f"{module.name}.py").write_text(module_text(module), encoding="utf-8")
-    save_file({name: tensor.contiguous() for name, tensor in trained.state_dict().items()}, directory / WEIGHTS)
+    tensors = {name: tensor.contiguous() for name, tensor in trained.state_dict().items()}
+    (directory / WEIGHTS).write_bytes(save(tensors))
     (directory / "selftest.py").write_text(template("selftest", name=module.name) + "\n", encoding="utf-8")
-    save_file(evidence(module, trained), directory / "selftest.safetensors")
+    (directory / "selftest.safetensors").write_bytes(save(evidence(module, trained)))
     names = [f"{module.name}.py", WEIGHTS, "selftest.py", "selftest.safetensors"]
     hashes = {name: file_hash(directory / name) for name in names}
     text = card(module, counts, versions, origin, hashes)

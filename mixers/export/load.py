@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load as tensors_of
 from torch import nn
 
 from archsearch.errors import ExportError
@@ -25,7 +25,7 @@ def load(directory: str | Path, *, backend: Backend = "auto") -> nn.Module:
     check_files(home, configuration)
     module = configuration.module(str(home / FILE)).build(backend)
     try:
-        module.load_state_dict(load_file(home / WEIGHTS))
+        module.load_state_dict(tensors_of((home / WEIGHTS).read_bytes()))
     except (RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ExportError(f"{home / WEIGHTS} does not fit the module that {FILE} describes: {reason}") from error

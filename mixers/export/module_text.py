@@ -29,6 +29,8 @@ IMPORTS = {
     "NamedTuple": "from typing import NamedTuple",
 }
 
+BYTES = 256
+
 
 def module_text(module: Module) -> str:
     """The file's text: Python as `ruff format` would have it, torch alone imported."""
@@ -43,7 +45,7 @@ def module_text(module: Module) -> str:
         *layer.pieces(needs),
         *model,
         template("weights", model="Mixer" if module.model is None else "LanguageModel"),
-        *([template("complete")] if module.text else []),
+        *([_complete(module)] if module.text else []),
     ]
     text = "\n\n\n".join(body)
     return f"{_head(module, layer, text)}\n\n{_constants(module, constants)}\n\n\n{text}\n"
@@ -56,6 +58,13 @@ def source_of(rule: Rule) -> str | None:
             documentation = import_module(f"archsearch.mixers.{module}").__doc__ or ""
             return documentation.strip().splitlines()[0]
     return None
+
+
+def _complete(module: Module) -> str:
+    """The function for text; a vocabulary of more than bytes has a token that stands before the first one."""
+    if module.vocabulary <= BYTES:
+        return template("complete", tokens='list(prompt.encode() or b"\\n")', start_note="")
+    return template("complete", tokens=f"[{BYTES}, *prompt.encode()]", start_note=f"; token {BYTES} starts a text")
 
 
 def _head(module: Module, layer: LayerText, body: str) -> str:

@@ -33,9 +33,9 @@ KINDS: tuple[type, ...] = (
 
 def to_plain(value: Any) -> Any:
     """Options as dicts, lists and scalars."""
-    if isinstance(value, KINDS):
-        fields = dataclasses.fields(cast(Any, value))
-        return {key_of(type(value)): {f.name: to_plain(getattr(value, f.name)) for f in fields}}
+    kind: type = type(value)
+    if kind in KINDS:
+        return {key_of(kind): {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(kind)}}
     if isinstance(value, Mapping):
         return {name: to_plain(each) for name, each in cast(Mapping[str, Any], value).items()}
     if isinstance(value, tuple):
