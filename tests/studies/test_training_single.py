@@ -128,7 +128,7 @@ MISTAKES: list[tuple[Sequence[str], type[ArchsearchError], str]] = [
     (["trainning.clip=1"], ConfigError, "unknown key trainning.clip in FILE; did you mean training.clip?"),
     (
         ["tasks.mqar.pairs=5"],
-        ArchsearchError,
+        TaskError,
         "tasks.mqar.length must be >= 20 for 5 pairs and as many queries; got 16",
     ),
     (
