@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from archsearch.dsl import parse_rule
-from archsearch.errors import ExportError
 from archsearch.errors import StudyError
 from archsearch.lowering.display import equation
 from archsearch.report.tables import Table
@@ -22,7 +21,6 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, read_evidence
 from archsearch.studies.export import export_and_check
 from archsearch.studies.outcomes import Outcome
-from archsearch.studies.export import Exported, export_trial
 from archsearch.studies.report import ranking_table, shown, write_report
 from archsearch.studies.run import read_study_config, run_study
 from archsearch.studies.single import read_trial, run_trial
@@ -90,25 +88,12 @@ def report(directory: str) -> None:
 
 
 def export(source: str, target: str, *, overwrite: bool, name: str | None) -> None:
-    """Write the model of a trial, or of a study's best one, as a stand-alone module, and run the module's own test."""
-    home, report = export_and_check(source, target, overwrite=overwrite, name=name)
-    if not report.passed:
-        raise RuntimeError("\n".join(["the exported module fails its own test:", *report.lines]))
-    console.print(f"Exported to {home}: {len(report.lines)} checks passed where archsearch is not installed")
-    console.print(f"Next: cat {home}/README.md, or python {home}/selftest.py, or archsearch.load({str(home)!r})")
-
-
-def export(source: str, target: str, *, overwrite: bool, name: str | None) -> None:
-    """Write the stand-alone module of a study's winner or of a trial, and run its own test in a clean process."""
-    _print_export(export_trial(Path(source), Path(target), overwrite=overwrite, name=name))
-
-
-def _print_export(exported: Exported) -> None:
-    for line in exported.selftest.lines:
-        console.print(f"    {line}")
-    console.print(f"Module: {exported.path} (trial {exported.trial}, its model of {exported.task})")
-    if not exported.selftest.passed:
-        raise ExportError(f"{exported.path} was written but fails its own test; see the lines above")
+    """Write the model of a trial, or of a study's winner, as a stand-alone module, and run the module's own test."""
+    home, checks = export_and_check(source, target, overwrite=overwrite, name=name)
+    if not checks.passed:
+        raise RuntimeError("\n".join(["the exported module fails its own test:", *checks.lines]))
+    console.print(f"Exported to {home}: {len(checks.lines)} checks passed in a process without archsearch")
+    console.print(f"Next: cat {home}/README.md, or python {home}/selftest.py")
 
 
 def _carry_out(config: StudyConfig) -> None:
@@ -121,11 +106,9 @@ def _carry_out(config: StudyConfig) -> None:
         raise
     evidence = read_evidence(directory)
     _print_ranking(evidence)
-    report_path = write_report(directory)
     if evidence.winner is not None:
-        console.print("Exporting the winner and checking it in a clean process:")
-        _print_export(export_trial(directory.path, directory.path / "winner", overwrite=True))
-    console.print(f"Report: {report_path}")
+        export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
+    console.print(f"Report: {write_report(directory)}")
     console.print(f"Next: archsearch study best {directory.path}, or more trials with: archsearch study resume {directory.path} trials=40")
 
 

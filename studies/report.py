@@ -54,7 +54,7 @@ def build_page(evidence: Evidence, decisions: Sequence[Decision], place: str) ->
         *_failures(evidence),
         _question(evidence, place),
     ]
-    names = ", ".join(evidence.objectives)
+    names = " and ".join(spoken(name) for name in evidence.objectives)
     tasks = "; ".join(str(task["description"]) for task in evidence.plan.get("tasks", {}).values())
     return Page(f"Study of {names}", tasks, sections)
 
@@ -66,11 +66,11 @@ def _outcome(evidence: Evidence) -> Section:
     winner = evidence.winner
     tiles: list[tuple[str, str]] = []
     if winner is not None:
-        tiles += [(shown(name, winner.values[name]), f"{name} of the winner") for name in evidence.objectives]
+        tiles += [(shown(name, winner.values[name]), f"{spoken(name)} of the winner") for name in evidence.objectives]
         for name, way in evidence.objectives.items():
             best = _best_baseline(evidence, name, way)
             if best is not None:
-                tiles.append((shown(name, best.values[name]), f"{name} of {best.name}, the best baseline"))
+                tiles.append((shown(name, best.values[name]), f"{spoken(name)} of {best.name}, the best baseline"))
     counts = _counts(evidence)
     tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
     tiles.append((f"{sum(row.seconds for row in evidence.rows) / 60:.1f} min", "of training, all trials"))
@@ -112,7 +112,7 @@ def ranking_table(evidence: Evidence) -> Table:
     columns = [
         Column("rank", "#"),
         Column("trial", "trial"),
-        Column("name", "variant"),
+        Column("name", "variant", wide=True),
         Column("origin", "origin"),
         *(_objective_column(name, way) for name, way in evidence.objectives.items()),
         Column("front", "front"),
@@ -137,7 +137,7 @@ def ranking_table(evidence: Evidence) -> Table:
 def _objective_column(name: str, way: Direction) -> Column:
     arrow = "↑" if way is Direction.MAXIMIZE else "↓"
     share = name.startswith(SHARES)
-    return Column(name, f"{name} {arrow}", digits=1 if share else 3, percent=share)
+    return Column(name, f"{spoken(name)} {arrow}", digits=1 if share else 3, percent=share)
 
 
 def _extra_columns(evidence: Evidence) -> list[Column]:
@@ -170,6 +170,11 @@ def _whole(value: Any) -> int | None:
     return None if value is None else round(float(value))
 
 
+def spoken(name: str) -> str:
+    """The name of a value in words."""
+    return name.replace("_", " ")
+
+
 def shown(name: str, value: float) -> str:
     """A value of an objective as text."""
     return f"{100 * value:.1f} %" if name.startswith(SHARES) else f"{value:.3f}"
@@ -188,7 +193,7 @@ def _tones(evidence: Evidence) -> dict[int, str]:
 
 
 def _axis(name: str, *, log: bool = False) -> Axis:
-    return Axis(name.replace("_", " "), log=log, percent=name.startswith(SHARES))
+    return Axis(spoken(name), log=log, percent=name.startswith(SHARES))
 
 
 def _trade_off(evidence: Evidence) -> list[Section]:
@@ -207,7 +212,7 @@ def _trade_off(evidence: Evidence) -> list[Section]:
     stairs = sorted((row.values[across], row.values[up]) for row in first)
     lines = [Line(stairs, "muted", hint="the front", dashed=True)] if len(stairs) > 1 else []
     drawing = plot(_axis(across), _axis(up), lines=lines, marks=marks, summary=f"{up} against {across} of every complete trial")
-    ways = " and ".join(f"{'more' if evidence.objectives[n] is Direction.MAXIMIZE else 'less'} {n}" for n in (across, up))
+    ways = " and ".join(f"{'more' if evidence.objectives[n] is Direction.MAXIMIZE else 'less'} {spoken(n)}" for n in (across, up))
     caption = f"Every complete trial; better is {ways}. The dashed line joins the front: trials that no other beats in both."
     return [Section("Trade-off", [Figure(drawing, caption)])]
 
@@ -239,7 +244,7 @@ def _curves(evidence: Evidence) -> list[Section]:
             if objective == name
         ]
         drawing = plot(Axis("tokens, all tasks"), _axis(name), lines=lines, summary=f"{name} of every trial while it trained")
-        blocks.append(Figure(drawing, f"{name} on held-out data while training; grey: other trials, shorter where they were stopped."))
+        blocks.append(Figure(drawing, f"{spoken(name).capitalize()} on held-out data while training; grey: other trials, shorter where they were stopped."))
     return [Section("Learning curves", blocks)] if blocks else []
 
 
@@ -292,7 +297,7 @@ def _rungs(evidence: Evidence, decisions: Sequence[Decision]) -> list[Section]:
         Column("tokens", "tokens"),
         Column("arrived", "arrived"),
         Column("stopped", "stopped"),
-        *(Column(f"best_{name}", f"best {name}", digits=3) for name in evidence.objectives),
+        *(Column(f"best_{name}", f"best {spoken(name)}", digits=3) for name in evidence.objectives),
     ]
     rows = [rung_summary([d for d in decisions if d.rung == rung], evidence.objectives) for rung in sorted({d.rung for d in decisions})]
     text = (
@@ -322,7 +327,7 @@ def _failures(evidence: Evidence) -> list[Section]:
     classes = [outcome for outcome in Outcome if outcome not in quiet and evidence.ended(outcome)]
     if not classes:
         return []
-    columns = [Column("outcome", "class"), Column("trials", "trials"), Column("example", "example"), Column("message", "what happened")]
+    columns = [Column("outcome", "class"), Column("trials", "trials"), Column("example", "example", wide=True), Column("message", "what happened", wide=True)]
     rows: list[dict[str, Cell]] = []
     for outcome in classes:
         ended = evidence.ended(outcome)

@@ -94,10 +94,16 @@ def _mark(mark: Mark, across: Scale, up: Scale) -> str:
 
 
 def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Scale) -> list[str]:
-    """The labels of lines at the right edge, moved apart, and of marks beside them."""
-    labelled = sorted((line for line in lines if line.label and line.points), key=lambda line: up.place(line.points[-1][1]))
+    """The labels of lines at the right edge, moved apart, of references on them, and of marks beside them."""
+    drawn = [line for line in lines if line.label and line.points]
+    labelled = sorted((line for line in drawn if not line.dashed), key=lambda line: up.place(line.points[-1][1]))
     ends = spread([up.place(line.points[-1][1]) for line in labelled])
     parts = [_text(WIDTH - RIGHT + 8, end + 4, line.tone, line.label) for end, line in zip(ends, labelled, strict=True)]
+    parts += [
+        _text(across.place(line.points[-1][0]) - 4, up.place(line.points[-1][1]) - 5, f"{line.tone} within", line.label)
+        for line in drawn
+        if line.dashed
+    ]
     taken: list[tuple[float, float]] = []
     for mark in sorted((m for m in marks if m.label), key=lambda m: up.place(m.y)):
         at_x, at_y = across.place(mark.x) + 9, up.place(mark.y) + 4

@@ -16,7 +16,7 @@ class Column:
     """One column. key: of the rows. title: of the head. digits: decimals of numbers; None shows 4 significant digits.
 
     percent: numbers are shares, shown as percent. bar: numbers are drawn as bars too, from 0 to the column's largest.
-    unit: of the numbers, in the head.
+    unit: of the numbers, in the head. wide: words that should not be broken into many lines.
     """
 
     key: str
@@ -25,6 +25,7 @@ class Column:
     percent: bool = False
     bar: bool = False
     unit: str = ""
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _title(column: Column) -> str:
 def _side(table: Table, column: Column) -> str:
     values = [row.get(column.key) for row in table.rows]
     numeric = all(value is None or _is_number(value) for value in values) and any(v is not None for v in values)
-    return ' class="number"' if numeric else ""
+    return ' class="number"' if numeric else (' class="wide"' if column.wide else "")
 
 
 def _is_number(value: Cell) -> bool:

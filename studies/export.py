@@ -1,0 +1,141 @@
+"""A trial's trained model, handed to the exporter with what is known of its making."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from archsearch.dsl import Rule
+from archsearch.errors import ExportError, StudyError
+from archsearch.mixers.export.check import Report, run_selftest
+from archsearch.mixers.export.export import check_target, export_module
+from archsearch.mixers.export.module import Module, Origin
+from archsearch.mixers.layer.mixer import layer_of
+from archsearch.mixers.zoo import rules
+from archsearch.studies.body import trial_config
+from archsearch.studies.directory import StudyDirectory, TrialDirectory
+from archsearch.studies.evidence import Evidence, Row, read_evidence
+from archsearch.studies.outcomes import Outcome
+from archsearch.studies.training.checkpoint import read_checkpoint
+from archsearch.studies.training.config import TrialConfig, read_rule
+from archsearch.studies.training.language import model_weights
+from archsearch.studies.training.typed_data import from_plain
+
+TEXT = "text"
+"""The task whose model speaks: it is the one exported where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A trial with its full budget. origin: what is known of it, but for the command that exports it."""
+
+    trial: TrialDirectory
+    config: TrialConfig
+    task: str
+    origin: Origin
+
+
+def export_and_check(
+    source: str | Path, target: str | Path, *, overwrite: bool = False, name: str | None = None
+) -> tuple[Path, Report]:
+    """Export the winner of a study, or the trial whose directory `source` is, and run the module's own test.
+
+    name: of the module; by default the rule's, in the zoo where it has one there. Returns the module's directory and
+    what its test said in a process without archsearch. Errors: StudyError for a source that is none; ExportError for a
+    target that exists or a trial without its full budget.
+    """
+    check_target(Path(target), overwrite=overwrite)
+    trained = find_trained(Path(source))
+    checkpoint = read_checkpoint(trained.trial.checkpoints)
+    if checkpoint is None:
+        raise ExportError(f"an export needs the trial's checkpoint; {trained.trial.path} has none: train it again")
+    path = export_module(
+        _module(trained, name),
+        model_weights(checkpoint, trained.task),
+        target,
+        origin=_with_command(trained.origin, f"archsearch export {source} {target}"),
+        overwrite=overwrite,
+    )
+    return path, run_selftest(path)
+
+
+def find_trained(source: Path) -> Trained:
+    """The trial that `source` means: a study's winner, a trial of a study, a trial of its own."""
+    if (source / "study.json").exists():
+        return _of_study(StudyDirectory(source), None, source)
+    if (source.parent.parent / "study.json").exists() and source.name.isdigit():
+        return _of_study(StudyDirectory(source.parent.parent), int(source.name), source)
+    proposal = TrialDirectory(source).proposal()
+    if proposal is None or "config" not in proposal:
+        raise StudyError(f"an export needs the directory of a study or of a trial; {source} is neither")
+    return _of_single(TrialDirectory(source), proposal)
+
+
+def _of_study(directory: StudyDirectory, number: int | None, source: Path) -> Trained:
+    evidence = read_evidence(directory)
+    ranking = [row for _, row in evidence.ranking if number is None or row.number == number]
+    if not ranking:
+        raise _untrained(source)
+    trial = directory.trial(ranking[0].number)
+    config = trial_config(evidence.plan, trial.proposal() or {})
+    task = _spoken_task(config)
+    return Trained(trial, config, task, _origin(evidence, ranking[0], task))
+
+
+def _of_single(trial: TrialDirectory, proposal: Mapping[str, Any]) -> Trained:
+    config = from_plain(TrialConfig, proposal["config"], str(trial.path / "trial.json"))
+    result = trial.result()
+    if result is None or result.outcome is not Outcome.COMPLETE:
+        raise _untrained(trial.path)
+    task = _spoken_task(config)
+    facts = {"seed": config.seed, "tokens": result.tokens, "versions": dict(proposal["versions"])}
+    data = config.tasks.chosen[task].build().description
+    values = {name: value for name, value in result.values.items() if name not in (result.details or {})}
+    return Trained(trial, config, task, Origin(trial=facts, results=[values], data=data))
+
+
+def _untrained(source: Path) -> ExportError:
+    return ExportError(f"an export needs a trial with its full budget; {source} has none: let it go on")
+
+
+def _spoken_task(config: TrialConfig) -> str:
+    return TEXT if TEXT in config.tasks.chosen else next(iter(config.tasks.chosen))
+
+
+def _module(trained: Trained, name: str | None) -> Module:
+    config, rule = trained.config, read_rule(trained.config.rule)
+    known = next((zoo_name for zoo_name in rules if rules[zoo_name].hash == rule.hash), rule.name)
+    return Module(
+        name=name or known,
+        rule=Rule(known, *rule.steps),
+        layer=layer_of(rule, config.layer),
+        width=config.model.width,
+        heads=config.model.heads,
+        model=config.model,
+        vocabulary=config.tasks.chosen[trained.task].build().vocabulary,
+        text=trained.task == TEXT,
+    )
+
+
+def _origin(evidence: Evidence, row: Row, task: str) -> Origin:
+    own = [row, *(other for _, other in evidence.ranking if other.is_baseline and other.number != row.number)]
+    return Origin(
+        trial={
+            "study": str(evidence.plan["fixed"]["space_hash"])[:16],
+            "number": row.number,
+            "seed": evidence.plan["fixed"]["seed"],
+            "tokens": row.tokens,
+            "choices": dict(row.choices),
+            "versions": dict(evidence.plan["versions"]),
+        },
+        results=[_result(evidence, other) for other in own],
+        data=str(evidence.plan["tasks"][task]["description"]),
+    )
+
+
+def _result(evidence: Evidence, row: Row) -> Mapping[str, Any]:
+    return {"variant": row.name, "trial": row.number, **{name: row.values[name] for name in evidence.objectives}}
+
+
+def _with_command(origin: Origin, command: str) -> Origin:
+    return Origin(trial=origin.trial, results=origin.results, data=origin.data, command=command)
