@@ -201,31 +201,39 @@ def _labelled(tree: Any) -> list[tuple[tuple[Any, ...], str, Hole]]:
     """
     rows: list[tuple[tuple[Any, ...], str, Hole]] = []
     taken: dict[str, Hole] = {}
+    met: list[tuple[Hole, tuple[str, ...], str]] = []
 
-    def path_of(hole: Hole, prefix: tuple[str, ...], last: str | None) -> str:
+    def path_of(hole: Hole, prefix: tuple[str, ...], last: str | None, branch: tuple[str, ...]) -> str:
+        for known, other, path in met:
+            if known is hole and branch[: len(other)] == other:
+                return path
         path = "/".join((*prefix, hole.name or last or "value"))
-        if path not in taken or taken[path] is hole or (hole.name is not None and taken[path] == hole):
+        if path not in taken or (hole.name is not None and taken[path] == hole):
             return path
         if hole.name is not None:
             raise HoleError(f"two different holes are called {path!r}; give one of them another name=")
         numbered = (f"{path}{ordinal}" for ordinal in itertools.count(2))
-        return next(p for p in numbered if taken.get(p, hole) is hole)
+        return next(p for p in numbered if p not in taken)
 
-    def visit(node: Any, position: tuple[Any, ...], prefix: tuple[str, ...], last: str | None) -> None:
+    def visit(
+        node: Any, position: tuple[Any, ...], prefix: tuple[str, ...], last: str | None, branch: tuple[str, ...]
+    ) -> None:
         if not is_hole(node):
             inner = prefix if last is None else (*prefix, last)
             for key, segment, child in _children(node):
-                visit(child, (*position, key), inner, segment)
+                visit(child, (*position, key), inner, segment, branch)
             return
         hole = cast(Hole, node)
-        path = path_of(hole, prefix, last)
+        path = path_of(hole, prefix, last, branch)
         taken[path] = hole
+        met.append((hole, branch, path))
         rows.append((position, path, hole))
         if isinstance(hole, OneOf):
             for label, option in zip(hole.labels, hole.options, strict=True):
-                visit(option, (*position, label), (f"{path}={label}",), None)
+                option_path = f"{path}={label}"
+                visit(option, (*position, label), (option_path,), None, (*branch, option_path))
 
-    visit(tree, (), (), None)
+    visit(tree, (), (), None, ())
     return rows
 
 
