@@ -9,9 +9,6 @@ from archsearch.mixers.export.chunk_text import Chunkwise
 from archsearch.mixers.export.lines import Names
 from archsearch.mixers.export.templates import taken, template
 
-TORCH_BACKENDS = """\
-    backend: "reference" is the token loop, "torch" the chunkwise form, "auto" the latter."""
-
 
 def names_of(form: NormalForm) -> Names:
     """The variables of the operands in the generated file."""
@@ -43,8 +40,6 @@ def kernel_pieces(form: NormalForm, names: Names) -> list[str]:
             scale="K ** -0.5" if fixed is None else f"{fixed:g}",
             default_scale="state.shape[2] ** -0.5" if fixed is None else repr(float(fixed)),
             typed=names[typed],
-            triton_call="",
-            backends=TORCH_BACKENDS,
         ),
-        template("chosen_torch"),
+        template("chosen"),
     ]

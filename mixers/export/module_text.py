@@ -15,18 +15,20 @@ from archsearch.mixers.export.lines import WIDTH
 from archsearch.mixers.export.model_text import model_needs, model_pieces
 from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.templates import template
+from archsearch.mixers.export.triton_text import triton_text
 from archsearch.mixers.layer.planning import plan_layer
 from archsearch.mixers.zoo import MODULES, rules
 
 IMPORTS = {
     "json.": "import json",
     "math.": "import math",
+    "os.": "import os",
     "sys.": "import sys",
-    "Mapping[": "from collections.abc import Mapping",
+    "Callable[": "from collections.abc import Callable, Mapping, Sequence",
     "@dataclass": "from dataclasses import dataclass",
     "pairwise(": "from itertools import pairwise",
     "Path": "from pathlib import Path",
-    "NamedTuple": "from typing import NamedTuple",
+    "NamedTuple": "from types import SimpleNamespace\nfrom typing import Any, NamedTuple",
 }
 
 BYTES = 256
@@ -44,6 +46,7 @@ def module_text(module: Module) -> str:
         *kernels,
         *layer.pieces(needs),
         *model,
+        triton_text(form, names, module.name),
         template("weights", model="Mixer" if module.model is None else "LanguageModel"),
         *([_complete(module)] if module.text else []),
     ]
@@ -85,7 +88,7 @@ def _head(module: Module, layer: LayerText, body: str) -> str:
         f"K = {sizes.key}, V = {sizes.value}.",
         "",
         f"Rule hash {module.rule.hash}.",
-        f"Module by archsearch {__version__}; `archsearch export TRIAL DIRECTORY` writes it again. Needs torch alone.",
+        f"Module by archsearch {__version__}; `archsearch export TRIAL DIRECTORY` writes it again. Needs torch, and Triton for a GPU.",
         '"""',
         "",
         "from __future__ import annotations",
@@ -95,6 +98,8 @@ def _head(module: Module, layer: LayerText, body: str) -> str:
         "import torch",
         "import torch.nn.functional as F",
         "from torch import Tensor, nn",
+        "",
+        template("triton_import"),
     ]
     return "\n".join(lines)
 
