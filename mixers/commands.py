@@ -41,6 +41,7 @@ def _row(name: str) -> dict[str, str | int]:
 
 
 def _source(name: str) -> str:
-    """What the first line of the rule's module says in its last parentheses: paper and equation."""
-    line = (import_module(f"archsearch.mixers.{MODULES[name]}").__doc__ or "").strip().splitlines()[0]
-    return line.rpartition(" (")[2].rstrip(".").removesuffix(")")
+    """What the first sentence of the rule's module says in its last parentheses: paper and equation."""
+    text = import_module(f"archsearch.mixers.{MODULES[name]}").__doc__ or ""
+    sentence = " ".join(text.strip().partition("\n\n")[0].split())
+    return sentence.rpartition(" (")[2].rstrip(".").removesuffix(")")
