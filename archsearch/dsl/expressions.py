@@ -127,7 +127,7 @@ def _terms(value: Any) -> Expression:
 
     if isinstance(value, Operand):
         return (Term(1.0, (value,), None) if value.is_gate else Term(1.0, (), value),)
-    raise RuleError(f"an expression is made of operands and numbers; got {value}")
+    raise RuleError(f"an expression is made of operands and numbers; got {by_name(value)}")
 
 
 def _times(left: Term, right: Term, whole: Product) -> Term:
@@ -151,7 +151,7 @@ def _part(value: Any) -> Any:
         if reads
         else "only operands, finite numbers and holes can"
     )
-    raise RuleError(f"{value} cannot stand in an expression: {reason}")
+    raise RuleError(f"{by_name(value)} cannot stand in an expression: {reason}")
 
 
 def _subtracted(factors: tuple[Any, ...], show: Show) -> str:

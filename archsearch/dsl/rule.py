@@ -10,6 +10,7 @@ from typing import Any
 from archsearch.dsl.expressions import Algebra, operands_of
 from archsearch.dsl.operands import Operand
 from archsearch.dsl.primitives import Bonus, Decay, DeltaWrite, Erase, QueryFeedback, Read, Simultaneous, Write
+from archsearch.dsl.printing import by_name
 from archsearch.dsl.text import rule_code
 from archsearch.errors import RuleError
 from archsearch.holes import Hole, has_holes, holes, is_hole
@@ -33,7 +34,7 @@ class Rule:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "steps", (*parts, *steps))
         if not (isinstance(name, str) and name.isidentifier()):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise RuleError(f'a rule\'s name must be an identifier; got {name!r}. Write Rule("name", step, ...)')
+            raise RuleError(f'a rule\'s name must be an identifier; got {by_name(name)}. Write Rule("name", step, ...)')
         _check_steps(self)
         _check_names(self)
 

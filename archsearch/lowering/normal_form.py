@@ -137,9 +137,11 @@ def lower(rule: Rule) -> NormalForm:
 def verify(form: NormalForm) -> NormalForm:
     """`form` itself, once what every later pass relies on holds of it."""
     places = [(row.stage, row.decays) for row in form.rows]
-    for row in form.rows:
+    for i, row in enumerate(form.rows):
         if not (0 <= row.decays <= len(form.decays)):
-            raise RuleError(f"row {row} of {form.name!r} stands after decay points that do not exist")
+            raise RuleError(
+                f"row {i} of {form.name!r} stands after {row.decays} decay points; there are {len(form.decays)}"
+            )
         for expression, vectors in ((row.write, "address"), (row.residual, "address"), (row.target, "value")):
             _verify_vectors(form.name, expression, vectors)
     _verify_vectors(form.name, form.read.address, "address")
