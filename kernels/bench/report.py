@@ -54,6 +54,7 @@ def print_benched(found: Benched, page: Console) -> None:
     page.print(Text(f"{machine(found.case)}, torch {torch.__version__}; {found.case}", "bold"), highlight=False)
     columns = COLUMNS if found.case.device.type == "cuda" else COLUMNS[:EVERYWHERE]
     table = Table(*columns, box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     ours: dict[tuple[str, str], Timing] = {}
