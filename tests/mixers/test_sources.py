@@ -144,7 +144,7 @@ def test_mamba2_decays_by_its_own_step_size() -> None:
     decay_of = mixer.sources["g"](torch.zeros(3, 7, 0), None, {"dt": step})["g"]
     torch.testing.assert_close(decay_of, -mixer.sources["g"].A_log.exp() * step)
     sizes = mixer.sources["dt"](torch.zeros(1, 1, 2), None, {})["dt"]
-    assert 1e-4 <= sizes.min() and sizes.max() <= 0.1001
+    assert sizes.min() >= 1e-4 and sizes.max() <= 0.1001
 
 
 def test_a_signed_decay_gives_log_and_sign_of_one_tanh() -> None:
