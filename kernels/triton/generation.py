@@ -22,6 +22,11 @@ def span(form: NormalForm) -> int:
     return 1 << (len(form.rows) - 1).bit_length()
 
 
+def keeps_rows(form: NormalForm) -> bool:
+    """Whether decayed rows are written once and read by the serial kernels; otherwise those form them from the operands."""
+    return form.decay_kind == "channel" or len(form.rows) > 2
+
+
 def has_bonus(form: NormalForm) -> bool:
     """Whether the read adds a bonus that is not zero."""
     bonus = form.read.bonus
@@ -47,6 +52,9 @@ def _flags(form: NormalForm) -> dict[str, bool]:
     return {
         "decay": bool(form.decays),
         "channel": form.decay_kind == "channel",
+        "scalar": form.decay_kind != "channel",
+        "several": len(form.rows) > 1,
+        "kept": keeps_rows(form),
         "signed": any(decay.sign is not None for decay in form.decays),
         "learned_decay": adjoint.learned_decay(form),
         "residual": any(row.residual for row in form.rows),

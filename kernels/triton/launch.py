@@ -30,13 +30,31 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What the backward needs of the forward, a slot a chunk and head: G, its sign, T, P and the bonus's weight; empty where the rule has none."""
+    """What the backward needs of the forward, a slot a chunk and head: G, its sign, T, P, the bonus's weight, decayed rows; empty where
+    the rule has none."""
 
     decay: Tensor
     sign: Tensor
     inverse: Tensor
     reads: Tensor
     bonus: Tensor
+    kept_residual: Tensor
+    kept_write: Tensor
+    kept_read: Tensor
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """All of them, in order."""
+        return (
+            self.decay,
+            self.sign,
+            self.inverse,
+            self.reads,
+            self.bonus,
+            self.kept_residual,
+            self.kept_write,
+            self.kept_read,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +111,22 @@ def saved_shapes(form: NormalForm, sizes: Sizes, use: Plan, count: int) -> tuple
     decay = (slots, use.chunk, sizes.key_dim) if form.decay_kind == "channel" else (slots, use.chunk)
     signed = any(point.sign is not None for point in form.decays)
     solved = any(row.residual for row in form.rows)
+    kept = generation.keeps_rows(form)
     return (
         decay if form.decays else (0,),
         decay if signed else (0,),
         (slots, rows, rows) if solved else (0,),
         (slots, use.chunk, rows),
         (slots, use.chunk) if generation.has_bonus(form) else (0,),
+        (slots, rows, sizes.key_dim) if kept and solved else (0,),
+        (slots, rows, sizes.key_dim) if kept else (0,),
+        (slots, use.chunk, sizes.key_dim) if kept else (0,),
     )
 
 
 def saved_dtypes(use: Plan) -> tuple[torch.dtype, ...]:
     """The dtypes of what `Saved` holds."""
-    return (torch.float32, torch.float32, use.storage, use.storage, torch.float32)
+    return (torch.float32, torch.float32, use.storage, use.storage, torch.float32, use.storage, use.storage, use.storage)
 
 
 def chunk_count(sizes: Sizes, chunk: int, *, packed: bool) -> int:
@@ -177,7 +199,8 @@ def backward(
     _scan(form, kernels, tensors, saved, sizes, use, chunks, initial, scale, None, (states, deltas))
     d_initial = torch.empty_like(d_state, dtype=torch.float32)
     kernels.reverse[(_blocks(sizes.value_dim, use.reverse_values), sizes.sequences * sizes.value_heads)](
-        *tensors, chunks.table, chunks.offsets, saved.decay, saved.sign, saved.inverse, saved.reads, d_output, d_state, d_initial, d_states,
+        *tensors, chunks.table, chunks.offsets, saved.decay, saved.sign, saved.inverse, saved.reads, saved.kept_residual, saved.kept_write,
+        saved.kept_read, d_output, d_state, d_initial, d_states,
         d_targets, scale, sizes.tokens, chunks.each, sizes.heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, use.chunk, use.key_size,
         use.reverse_values, chunks.table is not None, use.dtype, use.precision, use.scan_stages,
         num_warps=use.warps,
@@ -188,7 +211,7 @@ def backward(
         kernels.gradients[(chunks.count * parts, sizes.value_heads)](
             *tensors, *buffers.values(), chunks.table, saved.decay, saved.sign, saved.bonus, states, d_states, deltas, d_targets, d_output, scale, 0.0,
             sizes.batch * sizes.tokens, sizes.tokens, chunks.each, sizes.heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, use.chunk,
-            use.gradient_keys, use.gradient_values, chunks.table is not None, use.dtype, use.precision, 2,
+            use.gradient_keys, use.gradient_values, chunks.table is not None, use.dtype, use.precision, 2, _levels(use.chunk),
             num_warps=use.warps, num_stages=2,
         )  # fmt: skip
     return [_gathered(operand, tensor, buffers.get(operand.name), sizes) for operand, tensor in zip(form.operands, tensors, strict=True)], d_initial
@@ -227,8 +250,9 @@ def _prepare(form: NormalForm, kernels: Any, tensors: Sequence[Tensor], saved: S
             block, packed, num_warps=4 if form.decay_kind == "channel" else 1,
         )  # fmt: skip
     kernels.solve[(chunks.count, sizes.value_heads)](
-        *tensors, chunks.table, saved.decay, saved.sign, saved.inverse, saved.reads, saved.bonus, sizes.tokens, chunks.each, sizes.heads, sizes.value_heads,
-        sizes.key_dim, use.chunk, use.solve_keys, packed, use.dtype, use.precision, use.solve, num_warps=use.warps, num_stages=2,
+        *tensors, chunks.table, saved.decay, saved.sign, saved.inverse, saved.reads, saved.bonus, saved.kept_residual,
+        saved.kept_write, saved.kept_read, 0.0, sizes.tokens, chunks.each, sizes.heads, sizes.value_heads,
+        sizes.key_dim, use.chunk, use.solve_keys, packed, use.dtype, use.precision, use.solve, _levels(use.chunk), num_warps=use.warps, num_stages=2,
     )  # fmt: skip
 
 
@@ -252,8 +276,8 @@ def _scan(
     if not lanes:
         return
     kernels.scan[(_blocks(sizes.value_dim, use.scan_values), lanes)](
-        *tensors, chunks.table, chunks.offsets, saved.decay, saved.sign, saved.inverse, saved.reads, saved.bonus,
-        None if initial is None else initial.contiguous(), output, final, states, deltas, scale, sizes.tokens, chunks.each, sizes.heads,
+        *tensors, chunks.table, chunks.offsets, saved.decay, saved.sign, saved.inverse, saved.reads, saved.bonus, saved.kept_residual,
+        saved.kept_write, saved.kept_read, None if initial is None else initial.contiguous(), output, final, states, deltas, scale, sizes.tokens, chunks.each, sizes.heads,
         sizes.value_heads, sizes.key_dim, sizes.value_dim, use.chunk, use.key_size, use.scan_values, chunks.table is not None,
         initial is not None, results is not None, kept is not None, use.dtype, use.precision, use.scan_stages, num_warps=use.warps,
     )  # fmt: skip
@@ -285,6 +309,10 @@ def _gathered(operand: Operand, tensor: Tensor, buffer: Tensor | None, sizes: Si
         group = sizes.value_heads // sizes.heads
         return buffer.unflatten(2, (sizes.heads, group)).sum(3).to(tensor.dtype)
     return buffer
+
+
+def _levels(chunk: int) -> int:
+    return chunk.bit_length() - 1
 
 
 def _blocks(size: int, block: int) -> int:

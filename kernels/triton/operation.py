@@ -32,31 +32,27 @@ def step(form: NormalForm, call: Call) -> Result:
 @torch.library.custom_op("archsearch::chunkwise", mutates_args=())
 def chunkwise(
     tensors: Sequence[Tensor], initial_state: Tensor | None, cu_seqlens: Tensor | None, scale: float, chunk_size: int, key: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """(output, state, and for the backward what `launch.Saved` holds). `tensors` in the order of the form's operands; chunk_size 0: the plan's choice."""
     output, state, saved = launch.forward(forms.form(key), tensors, initial_state, cu_seqlens, scale, chunk_size or None)
-    return output, state, saved.decay, saved.sign, saved.inverse, saved.reads, saved.bonus
+    return output, state, *saved.tensors
 
 
 @chunkwise.register_fake
 def _(
     tensors: Sequence[Tensor], initial_state: Tensor | None, cu_seqlens: Tensor | None, scale: float, chunk_size: int, key: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     form = forms.form(key)
     sizes = launch.sizes_of(form, tensors, initial_state, cu_seqlens)
     use = launch.plan_of(form, tensors, sizes, chunk_size or None)
     count = launch.chunk_count(sizes, use.chunk, packed=cu_seqlens is not None)
     shapes = launch.saved_shapes(form, sizes, use, count)
     first = tensors[0]
-    decay, sign, inverse, reads, bonus = (first.new_empty(s, dtype=d) for s, d in zip(shapes, launch.saved_dtypes(use), strict=True))
+    saved = (first.new_empty(s, dtype=d) for s, d in zip(shapes, launch.saved_dtypes(use), strict=True))
     return (
         first.new_empty((sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim), dtype=launch.output_dtype(form, tensors)),
         first.new_empty((sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim), dtype=torch.float32),
-        decay,
-        sign,
-        inverse,
-        reads,
-        bonus,
+        *saved,
     )
 
 
