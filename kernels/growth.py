@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from archsearch.kernels.call import check_values
 from archsearch.kernels.conformance.inputs import Difficulty, Inputs, Shape, draw
 from archsearch.kernels.conformance.setting import Setting, forward
 from archsearch.kernels.conformance.verdict import Verdict, worst
@@ -24,12 +25,15 @@ def results_have_their_kind(setting: Setting) -> Verdict:
     """K = 60, V = 100, ragged lengths, shared keys: shapes as promised, a state in float32, all numbers finite.
 
     A float64 setting has a float64 state. The error counts the results that are not so.
+    Errors: OperandError for a log decay above 0 or a sign other than -1 and 1.
     """
     wide = torch.float64 if setting.dtype == torch.float64 else torch.float32
     verdicts: list[Verdict] = []
     for tokens in LENGTHS:
         shape = Shape(batch=2, tokens=tokens, heads=2, value_heads=4, key_dim=60, value_dim=100)
-        found = forward(setting.compiled(), setting.inputs(shape))
+        inputs = setting.inputs(shape)
+        check_values(setting.form, inputs.tensors)
+        found = forward(setting.compiled(), inputs)
         kept = [
             found.output.shape == (2, tokens, 4, 100) and found.output.dtype == setting.dtype,
             found.state.shape == shape.state and found.state.dtype == wide,
