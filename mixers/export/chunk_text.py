@@ -63,7 +63,7 @@ class Chunkwise:
                 f"WRITES = [{writes}]  # the group of each row",
                 f"SEES = [{sees}]  # each row sees its own token's rows before this group, and all of earlier tokens",
                 f"READS = {self.form.read.stage}  # likewise for the read",
-                f"CHUNK = {max(8, 64 // max(1, len(self.form.rows)))}  # tokens a chunk of the torch form, unless a call says otherwise",
+                f"CHUNK = {max(8, 64 // max(1, len(self.form.rows)))}  # tokens a chunk of the torch form, by default",
             ]
         )
 

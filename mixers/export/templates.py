@@ -74,21 +74,18 @@ def template(name: str, /, **holes: str) -> str:
     return Template(text).substitute(holes) if holes else text
 
 
+def definitions(text: str) -> set[str]:
+    """Functions and classes that stand at the left edge of a text."""
+    return set(TOP_LEVEL.findall(text))
+
+
 @cache
+def defined() -> frozenset[str]:
+    """Every function and class that a generated file may define itself, its kernels aside."""
+    texts = (entry.read_text(encoding="utf-8") for entry in FOLDER.iterdir() if entry.name.endswith(".py.txt"))
+    return frozenset({"Operands", "Mixer", "token", "spread", "chunkwise"}.union(*map(definitions, texts)))
+
+
 def taken() -> frozenset[str]:
-    """Every name that a generated file uses where operands are variables, so that no operand may have it."""
-    names = {
-        *LOCALS,
-        *keyword.kwlist,
-        *keyword.softkwlist,
-        *dir(builtins),
-        "Operands",
-        "Mixer",
-        "token",
-        "spread",
-        "chunkwise",
-    }
-    for entry in FOLDER.iterdir():
-        if entry.name.endswith(".py.txt"):
-            names |= set(TOP_LEVEL.findall(entry.read_text(encoding="utf-8")))
-    return frozenset(names)
+    """Every name that stands beside the operands in a generated function, so that no operand may have it."""
+    return defined().union(LOCALS, keyword.kwlist, keyword.softkwlist, dir(builtins))
