@@ -78,14 +78,12 @@ class Mixer(nn.Module):
 
         Errors: OperandError for shapes that do not fit.
         """
-        packing = packing_of(x, cu_seqlens)
-        self._check(x, cache, packing)
-        *blocks, gate = parted(F.linear(x, self.projection), self._splits)
-        rows: dict[str, Tensor] = {}
-        for block, given in zip(self._blocks, blocks, strict=True):
-            rows |= self._prepared(block, given, cache, packing)
-        operands = self._operands(rows, self._positions(x, cache, packing))
+        operands, gate = self._taken(x, cache, cu_seqlens)
         return self.output(self._recalled(operands, cache, cu_seqlens), gate, operands)
+
+    def operands(self, x: Tensor, cu_seqlens: Tensor | None = None) -> dict[str, Tensor]:
+        """What the rule is called with for x [B, T, width] from the first token on, by name, in the rule's shapes."""
+        return self._taken(x, None, cu_seqlens)[0]
 
     def init_cache(self, batch: int) -> MixerCache:
         """The memory before the first token, for `batch` sequences."""
@@ -104,6 +102,22 @@ class Mixer(nn.Module):
         heads = f"heads={sizes.heads}, value_heads={sizes.value_heads}, K={sizes.key}, V={sizes.value}"
         return f"{self.plan.rule.name}, width={sizes.width}, {heads}"
 
+    def _taken(
+        self, x: Tensor, cache: MixerCache | None, cu_seqlens: Tensor | None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The operands, and the output gate's rows [B, T, gate_inputs]."""
+        packing = packing_of(x, cu_seqlens)
+        self._check(x, cache, packing)
+        *blocks, gate = parted(F.linear(x, self.projection), self._splits)
+        rows: dict[str, Tensor] = {}
+        for block, given in zip(self._blocks, blocks, strict=True):
+            rows |= self._prepared(block, given, cache, packing)
+        positions = self._positions(x, cache, packing)
+        operands: dict[str, Tensor] = {}
+        for name in self._order:  # each after the one that it is made of
+            operands |= self._source(name)(rows[name], positions, operands)
+        return operands, gate
+
     @property
     def _splits(self) -> list[int]:
         return [*(sum(block.inputs) for block in self._blocks), self.plan.gate_inputs]
@@ -120,13 +134,6 @@ class Mixer(nn.Module):
             convolution = cast(ShortConvolution, self.convolutions[block.convolution])
             rows = convolution(rows, None if cache is None else cache.convolutions[block.convolution], packing)
         return dict(zip(block.sources, parted(rows, block.sizes), strict=True))
-
-    def _operands(self, rows: dict[str, Tensor], positions: Tensor | None) -> dict[str, Tensor]:
-        """Every operand by name, each after the one that it is made of."""
-        done: dict[str, Tensor] = {}
-        for name in self._order:
-            done |= self._source(name)(rows[name], positions, done)
-        return done
 
     def _recalled(self, operands: dict[str, Tensor], cache: MixerCache | None, cu_seqlens: Tensor | None) -> Tensor:
         """The rule itself: [B, T, HV, V]. One token with a cache is one step."""
