@@ -125,8 +125,9 @@ def _check_names(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
     missing = [name for name in names if name not in tensors]
     extra = [name for name in tensors if name not in names]
     if missing:
+        came = f" and {extra[0]!r} is none of them" if extra else ""
         raise OperandError(
-            f"{wants}; {missing[0]!r} is missing. Pass it by keyword, shape {_shape_of(form, missing[0])}"
+            f"{wants}; {missing[0]!r} is missing{came}. Pass it by keyword, shape {_shape_of(form, missing[0])}"
         )
     if extra:
         raise OperandError(f"{wants}; got {extra[0]!r} as well. Leave it out")

@@ -1,125 +1,276 @@
-"""A call with a wrong tensor is refused in one line that says what must hold, what came and what to do."""
+"""A call that means nothing is refused in one line: what must hold, what came, what to do."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from archsearch.dsl import Rule, decay, key, log_decay, query, read, value, write
-from archsearch.errors import BackendError, HoleError, OperandError
-from archsearch.holes import one_of
-from archsearch.kernels.call import check_values
-from archsearch.kernels.dispatch import compile
+from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, read, value
+from archsearch.errors import ArchsearchError, BackendError, HoleError, OperandError, RuleError
+from archsearch.holes import optional
+from archsearch.kernels.conformance import Shape, draw
+from archsearch.kernels.dispatch import CompiledRule, compile
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
-B, T, H, K, V = 2, 5, 2, 4, 6
-Tensors = dict[str, Tensor]
+GDN = rules["gated_delta_net"]
+FORGET = Rule("forget", decay(log_decay("g")), erase(key("e")), read(query("q")))
+SIGNED = Rule(
+    "signed",
+    decay(log_decay("g", signed=True)),
+    delta_write(key("k"), value("v"), strength=gate("beta")),
+    read(query("q")),
+)
+SHAPE = Shape(batch=1, tokens=6, heads=2, value_heads=4, key_dim=3, value_dim=5)
 
 
-def tensors() -> Tensors:
-    return {
-        "q": torch.ones(B, T, H, K),
-        "k": torch.ones(B, T, H, K),
-        "v": torch.ones(B, T, H, V),
-        "g": -torch.ones(B, T, H),
-        "beta": torch.ones(B, T, H),
-    }
+built: Any = compile
+triton_form: Any = CompiledRule(GDN, lower(GDN), "triton", None)
+"""What is called wrongly on purpose has no types."""
 
 
-def call(given: Tensors, **options: Tensor | None) -> None:
-    initial_state, cu_seqlens = options.get("initial_state"), options.get("cu_seqlens")
-    compiled = compile(rules["gated_delta_net"], "torch")
-    compiled(initial_state=initial_state, scale=None, cu_seqlens=cu_seqlens, **given)
+def call(rule: Rule = GDN, *, without: str | None = None, **changes: Any) -> Any:
+    """A good call of a rule but for `changes`."""
+    inputs = draw(lower(rule), SHAPE)
+    return built(rule, "torch")(**{name: x for name, x in {**inputs.tensors, **changes}.items() if name != without})
 
 
-def without(name: str) -> Tensors:
-    return {other: tensor for other, tensor in tensors().items() if other != name}
+def step(rule: Rule = GDN, **changes: Any) -> Any:
+    inputs = draw(lower(rule), SHAPE)
+    token = {name: x[:, 0] for name, x in inputs.tensors.items()}
+    return built(rule, "torch").step(**{"state": inputs.initial_state, **token, **changes})
 
 
-TAKES = "rule 'gated_delta_net' takes g, k, v, beta, q"
-MISTAKES: dict[str, tuple[Callable[[], Tensors], str]] = {
-    "missing": (lambda: without("beta"), f"{TAKES}; 'beta' is missing. Pass it by keyword, shape [B, T, HV]"),
-    "extra": (lambda: tensors() | {"lam": torch.ones(B, T, H)}, f"{TAKES}; got 'lam' as well. Leave it out"),
-    "rank": (lambda: tensors() | {"g": torch.ones(B, T)}, "operand 'g' must have shape [B, T, HV]; got [2, 5]"),
-    "shape": (
-        lambda: tensors() | {"v": torch.ones(B, T + 1, H, V)},
-        "operand 'v' of rule 'gated_delta_net' must have shape [B, T, HV, V] = [2, 5, 2, 6]; got [2, 6, 2, 6]",
+def zeros(*shape: int, **options: Any) -> torch.Tensor:
+    return torch.zeros(shape, **options)
+
+
+def debug(call_: Callable[[], Any]) -> Callable[[pytest.MonkeyPatch], Any]:
+    def act(monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.setenv("ARCHSEARCH_DEBUG", "1")
+        return call_()
+
+    return act
+
+
+def without_interpreter(call_: Callable[[], Any]) -> Callable[[pytest.MonkeyPatch], Any]:
+    def act(monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        return call_()
+
+    return act
+
+
+MESSAGES: dict[str, tuple[type[ArchsearchError], Callable[..., Any], str]] = {
+    "an operand missing": (
+        OperandError,
+        lambda _: call(without="beta"),
+        ("rule 'gated_delta_net' takes g, k, v, beta, q; 'beta' is missing. Pass it by keyword, shape [B, T, HV]"),
     ),
-    "dtype": (
-        lambda: tensors() | {"k": torch.ones(B, T, H, K, dtype=torch.int64)},
+    "an operand too many": (
+        OperandError,
+        lambda _: call(lam=zeros(1, 6, 4)),
+        "rule 'gated_delta_net' takes g, k, v, beta, q; got 'lam' as well. Leave it out",
+    ),
+    "a misspelled operand": (
+        OperandError,
+        lambda _: call(without="beta", betas=zeros(1, 6, 4)),
+        (
+            "rule 'gated_delta_net' takes g, k, v, beta, q; 'beta' is missing and 'betas' is none of them. Pass it by keyword, shape [B, T, HV]"
+        ),
+    ),
+    "a number for a tensor": (
+        OperandError,
+        lambda _: call(beta=0.5),
+        "operand 'beta' must be a tensor of shape [B, T, HV]; got float",
+    ),
+    "no token dimension": (
+        OperandError,
+        lambda _: call(k=zeros(1, 2, 3)),
+        "operand 'k' must have shape [B, T, H, K]; got [1, 2, 3]",
+    ),
+    "a wrong number of tokens": (
+        OperandError,
+        lambda _: call(v=zeros(1, 7, 4, 5)),
+        ("operand 'v' of rule 'gated_delta_net' must have shape [B, T, HV, V] = [1, 6, 4, 5]; got [1, 7, 4, 5]"),
+    ),
+    "a wrong key width": (
+        OperandError,
+        lambda _: call(k=zeros(1, 6, 2, 4)),
+        ("operand 'q' of rule 'gated_delta_net' must have shape [B, T, H, K] = [1, 6, 2, 4]; got [1, 6, 2, 3]"),
+    ),
+    "a wrong batch": (
+        OperandError,
+        lambda _: call(beta=zeros(2, 6, 4)),
+        ("operand 'beta' of rule 'gated_delta_net' must have shape [B, T, HV] = [1, 6, 4]; got [2, 6, 4]"),
+    ),
+    "gates a key head": (
+        OperandError,
+        lambda _: call(beta=zeros(1, 6, 2)),
+        ("operand 'beta' of rule 'gated_delta_net' must have shape [B, T, HV] = [1, 6, 4]; got [1, 6, 2]"),
+    ),
+    "value heads that do not divide": (
+        OperandError,
+        lambda _: call(k=zeros(1, 6, 3, 3), q=zeros(1, 6, 3, 3)),
+        "value heads must be a multiple of key heads; got HV=4, H=3 for rule 'gated_delta_net'",
+    ),
+    "whole numbers": (
+        OperandError,
+        lambda _: call(k=zeros(1, 6, 2, 3, dtype=torch.int64)),
         "operand 'k' must hold floats; got torch.int64. Convert it with .float()",
     ),
-    "device": (
-        lambda: tensors() | {"beta": torch.ones(B, T, H, device="meta")},
-        "all operands must be on one device; 'beta' is on meta, others on cpu",
+    "another device": (
+        OperandError,
+        lambda _: call(k=zeros(1, 6, 2, 3, device="meta")),
+        "all operands must be on one device; 'k' is on meta, others on cpu",
     ),
-    "heads": (
-        lambda: tensors() | {"q": torch.ones(B, T, 3, K), "k": torch.ones(B, T, 3, K)},
-        "value heads must be a multiple of key heads; got HV=2, H=3 for rule 'gated_delta_net'",
+    "a state of another shape": (
+        OperandError,
+        lambda _: call(initial_state=zeros(1, 4, 5, 3)),
+        ("the state must have shape [B, HV, K, V] = [1, 4, 3, 5] (one a sequence when packed); got [1, 4, 5, 3]"),
+    ),
+    "a state of whole numbers": (
+        OperandError,
+        lambda _: call(initial_state=zeros(1, 4, 3, 5, dtype=torch.int64)),
+        "the state must hold floats on cpu; got torch.int64 on cpu",
+    ),
+    "a state on another device": (
+        OperandError,
+        lambda _: call(initial_state=zeros(1, 4, 3, 5, device="meta")),
+        "the state must hold floats on cpu; got torch.float32 on meta",
+    ),
+    "a state that is none": (
+        OperandError,
+        lambda _: call(initial_state=[0.0]),
+        "initial_state must be a tensor; got list. Make it one with torch.tensor",
+    ),
+    "offsets as a list": (
+        OperandError,
+        lambda _: call(cu_seqlens=[0, 6]),
+        "cu_seqlens must be a tensor; got list. Make it one with torch.tensor",
+    ),
+    "offsets as floats": (
+        OperandError,
+        lambda _: call(cu_seqlens=torch.tensor([0.0, 6.0])),
+        "cu_seqlens must be [N + 1] int32 or int64 offsets on cpu; got torch.float32 [2] on cpu",
+    ),
+    "offsets of nothing": (
+        OperandError,
+        lambda _: call(cu_seqlens=torch.tensor([0])),
+        "cu_seqlens must be [N + 1] int32 or int64 offsets on cpu; got torch.int64 [1] on cpu",
+    ),
+    "offsets that end early": (
+        OperandError,
+        lambda _: call(cu_seqlens=torch.tensor([0, 5])),
+        "cu_seqlens must rise from 0 to T = 6; got [0, 5]",
+    ),
+    "offsets that fall": (
+        OperandError,
+        lambda _: call(cu_seqlens=torch.tensor([0, 4, 3, 6])),
+        "cu_seqlens must rise from 0 to T = 6; got [0, 4, 3, 6]",
+    ),
+    "offsets of a batch": (
+        OperandError,
+        lambda _: built(GDN, "torch")(
+            **{name: torch.cat([x, x]) for name, x in draw(lower(GDN), SHAPE).tensors.items()},
+            cu_seqlens=torch.tensor([0, 6]),
+        ),
+        "cu_seqlens packs sequences along T with B = 1; got B = 2. Reshape to [1, B * T, ...]",
+    ),
+    "one state for two packed sequences": (
+        OperandError,
+        lambda _: call(cu_seqlens=torch.tensor([0, 2, 6]), initial_state=zeros(1, 4, 3, 5)),
+        ("the state must have shape [B, HV, K, V] = [2, 4, 3, 5] (one a sequence when packed); got [1, 4, 3, 5]"),
+    ),
+    "no values and no state": (
+        OperandError,
+        lambda _: call(FORGET),
+        "rule 'forget' has no value operand, so V comes from initial_state [B, HV, K, V]; pass one",
+    ),
+    "a growing decay": (
+        OperandError,
+        debug(lambda: call(g=torch.full((1, 6, 4), 0.25))),
+        ("log decay 'g' must be <= 0 everywhere; got a maximum of 0.25. Pass the natural log of the decay"),
+    ),
+    "a sign of zero": (
+        OperandError,
+        debug(lambda: call(SIGNED, g_sign=zeros(1, 6, 4))),
+        "sign 'g_sign' must be -1 or 1 everywhere; got other values",
+    ),
+    "a step with tokens": (
+        OperandError,
+        lambda _: step(k=zeros(1, 1, 2, 3)),
+        "operand 'k' must have shape [B, T, H, K]; got [1, 1, 1, 2, 3]",
+    ),
+    "a step with a number": (
+        OperandError,
+        lambda _: step(beta=zeros()),
+        "operand 'beta' must have shape [B, T, HV]; got []",
+    ),
+    "a step without its operand": (
+        OperandError,
+        lambda _: step(k=None),
+        "operand 'k' must be a tensor of shape [B, T, H, K]; got NoneType",
+    ),
+    "a step with a state of another shape": (
+        OperandError,
+        lambda _: step(state=zeros(1, 4, 5, 3)),
+        ("the state must have shape [B, HV, K, V] = [1, 4, 3, 5] (one a sequence when packed); got [1, 4, 5, 3]"),
+    ),
+    "an unknown backend": (
+        BackendError,
+        lambda _: built(GDN, "cuda"),
+        "backend must be one of auto, reference, torch, triton; got 'cuda'",
+    ),
+    "a name for a rule": (
+        RuleError,
+        lambda _: built("gated_delta_net"),
+        "compile takes a Rule; got 'gated_delta_net'. A rule of the zoo is archsearch.rules[name]",
+    ),
+    "no tokens a chunk": (
+        BackendError,
+        lambda _: compile(GDN, chunk_size=0),
+        ("chunk_size must be a whole number of at least 1 token; got 0. Leave it out for the plan's choice"),
+    ),
+    "half a token a chunk": (
+        BackendError,
+        lambda _: built(GDN, chunk_size=1.5),
+        ("chunk_size must be a whole number of at least 1 token; got 1.5. Leave it out for the plan's choice"),
+    ),
+    "open holes": (
+        HoleError,
+        lambda _: compile(Rule("open", optional(erase(key("e")), name="erase"), read(query("q")))),
+        "rule 'open' has open holes: erase. Fill them with archsearch.resolve(rule, choices)",
+    ),
+    "float64 in triton": (
+        OperandError,
+        lambda _: triton_form(**draw(lower(GDN), SHAPE).tensors),
+        ('backend "triton" takes float32, float16 and bfloat16; got float64. Use backend="torch" or "reference"'),
+    ),
+    "a CPU tensor in triton": (
+        BackendError,
+        without_interpreter(lambda: triton_form(**draw(lower(GDN), SHAPE, dtype=torch.float32).tensors)),
+        ('backend "triton" needs tensors on a CUDA device; got cpu. Move them, or use backend="torch" or "auto"'),
+    ),
+    "triton without a device": (
+        BackendError,
+        without_interpreter(lambda: compile(GDN, "triton")),
+        'backend "triton" needs a CUDA device; this machine has none. Use backend="torch" or "auto"',
     ),
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_wrong_tensor_is_refused(mistake: str) -> None:
-    given, message = MISTAKES[mistake]
-    with pytest.raises(OperandError) as refused:
-        call(given())
-    assert str(refused.value) == message
+@pytest.mark.parametrize("case", MESSAGES)
+def test_messages(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, act, message = MESSAGES[case]
+    with pytest.raises(kind) as caught:
+        act(monkeypatch)
+    assert str(caught.value) == message
 
 
-def test_a_state_of_another_shape_is_refused() -> None:
-    with pytest.raises(OperandError) as refused:
-        call(tensors(), initial_state=torch.ones(B, H, V, K))
-    wants = "the state must have shape [B, HV, K, V] = [2, 2, 4, 6] (one a sequence when packed)"
-    assert str(refused.value) == f"{wants}; got [2, 2, 6, 4]"
-
-
-@pytest.mark.parametrize("offsets", [[0, 3], [1, 10], [0, 7, 3, 10]])
-def test_offsets_that_do_not_rise_from_0_to_t_are_refused(offsets: list[int]) -> None:
-    packed = {name: tensor.reshape(1, B * T, *tensor.shape[2:]) for name, tensor in tensors().items()}
-    with pytest.raises(OperandError) as refused:
-        call(packed, cu_seqlens=torch.tensor(offsets))
-    assert str(refused.value) == f"cu_seqlens must rise from 0 to T = 10; got {offsets}"
-
-
-def test_packing_takes_one_batch_row() -> None:
-    with pytest.raises(OperandError, match=r"B = 1; got B = 2. Reshape to \[1, B \* T, ...\]"):
-        call(tensors(), cu_seqlens=torch.tensor([0, T]))
-
-
-def test_values_are_looked_at_in_debug_mode_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = tensors() | {"g": torch.full((B, T, H), 0.5)}
-    monkeypatch.delenv("ARCHSEARCH_DEBUG", raising=False)
-    call(given)
-    monkeypatch.setenv("ARCHSEARCH_DEBUG", "1")
-    with pytest.raises(OperandError) as refused:
-        call(given)
-    wants = "log decay 'g' must be <= 0 everywhere"
-    assert str(refused.value) == f"{wants}; got a maximum of 0.5. Pass the natural log of the decay"
-
-
-def test_a_sign_is_minus_one_or_one() -> None:
-    rule = Rule("signed", decay(log_decay("g", signed=True)), write(key("k"), value("v")), read(query("q")))
-    given = tensors() | {"g_sign": torch.full((B, T, H), -1.0)}
-    check_values(lower(rule), given)
-    with pytest.raises(OperandError, match="sign 'g_sign' must be -1 or 1 everywhere"):
-        check_values(lower(rule), given | {"g_sign": torch.zeros(B, T, H)})
-
-
-def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(BackendError, match=r"must be one of auto, reference, torch, triton; got 'cuda'"):
-        compile(rules["linear"], "cuda")  # pyright: ignore[reportArgumentType]
-
-
-def test_a_chunk_of_no_tokens_is_refused() -> None:
-    with pytest.raises(BackendError, match="at least 1 token; got 0"):
-        compile(rules["linear"], "torch", 0)
-
-
-def test_open_holes_are_refused_with_their_paths() -> None:
-    rule = Rule("open", write(key("k"), value("v"), strength=one_of(1.0, 0.5, name="strength")), read(query("q")))
-    with pytest.raises(HoleError, match="open holes: strength"):
-        compile(rule)
+def test_values_are_looked_at_in_debug_mode_alone() -> None:
+    assert call(g=torch.full((1, 6, 4), 0.25, dtype=torch.float64)).output.isfinite().all()
