@@ -55,7 +55,7 @@ def check(rule: Rule, *, backend: str, json: bool) -> Checked:
 def _after_check(found: Checked) -> str:
     if found.passed:
         return "Next: archsearch bench, with the same RULE"
-    return "The rule's form that failed computes something else than its token loop: do not train with it"
+    return "A failed row 8 is the rule's own: bound its strengths. Any other is a form that breaks the rule's promise"
 
 
 def bench(rules: Sequence[Rule], *, json: bool) -> Benched:
