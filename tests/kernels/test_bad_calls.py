@@ -80,7 +80,8 @@ MESSAGES: dict[str, tuple[type[ArchsearchError], Callable[..., Any], str]] = {
         OperandError,
         lambda _: call(without="beta", betas=zeros(1, 6, 4)),
         (
-            "rule 'gated_delta_net' takes g, k, v, beta, q; 'beta' is missing and 'betas' is none of them. Pass it by keyword, shape [B, T, HV]"
+            "rule 'gated_delta_net' takes g, k, v, beta, q; 'beta' is missing and 'betas' is none of them. "
+            "Pass it by keyword, shape [B, T, HV]"
         ),
     ),
     "a number for a tensor": (
