@@ -33,7 +33,9 @@ def canonical_text(value: Any) -> str:
         return f"{value:.6g}"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         told = [f for f in dataclasses.fields(value) if f.name != "operands" and _is_told(value, f)]
-        return f"{type(value).__name__}({', '.join(f'{f.name}={canonical_text(getattr(value, f.name))}' for f in told)})"
+        return (
+            f"{type(value).__name__}({', '.join(f'{f.name}={canonical_text(getattr(value, f.name))}' for f in told)})"
+        )
     if isinstance(value, tuple):
         return f"({', '.join(canonical_text(item) for item in cast(tuple[Any, ...], value))})"
     return repr(value.value if isinstance(value, Enum) else value)

@@ -39,7 +39,7 @@ SPACE = Space(
         read(q),
     ),
     layer=Layer(operands={"p": Projection(of="q")}),
-    model=Model(width=64, heads=2, layers=2),
-    training=Training(learning_rate=log_uniform(1e-3, 1e-2)),
+    model=Model(width=128, heads=2, layers=2),
+    training=Training(learning_rate=log_uniform(2e-3, 1.25e-2)),
     budget=Budget(tokens=1_000_000),
 )

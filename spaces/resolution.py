@@ -7,12 +7,12 @@ a mapping replays a point, an Optuna trial proposes one, chance draws one, `stru
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import Protocol, TypeVar, cast, overload
 
 from archsearch import holes
 from archsearch.dsl import Rule
 from archsearch.errors import HoleError, SpaceError
-from archsearch.holes import Choose, Chosen, Hole, Integer, OneOf, Uniform
+from archsearch.holes import Choose, Chosen, Hole, Integer, OneOf
 from archsearch.spaces.space import Point, Space
 
 T = TypeVar("T")
@@ -41,8 +41,8 @@ def resolve(space_or_rule: Rule, choices: Mapping[str, Chosen] | Choose) -> Rule
 def resolve(space_or_rule: Space | Rule, choices: Mapping[str, Chosen] | Choose) -> Point | Rule:
     """The holes of a rule or a space filled: a closed rule, or a point of the space.
 
-    choices: path -> label or number, as `erase` in a bare rule and `rule/erase` in a space, or a chooser. A mapping needs
-    an entry for each hole met; entries for holes in branches not taken are ignored.
+    choices: path -> label or number, as `erase` in a bare rule and `rule/erase` in a space, or a chooser. A mapping
+    needs an entry for each hole met; entries for holes in branches not taken are ignored.
     Errors: HoleError for an open hole, an unknown path, an unknown label or a number out of range.
     """
     if isinstance(space_or_rule, Space):
@@ -64,7 +64,10 @@ def suggesting(trial: Trial) -> Choose:
 
 
 def at_random(source: random.Random) -> Choose:
-    """Choices drawn by chance: labels and whole numbers evenly, numbers as their hole says. A hole met twice keeps its choice."""
+    """Choices drawn by chance: labels and whole numbers evenly, numbers as their hole says.
+
+    A hole met twice keeps its choice.
+    """
     drawn: dict[str, Chosen] = {}
 
     def draw(hole: Hole) -> Chosen:
@@ -85,7 +88,9 @@ def at_random(source: random.Random) -> Choose:
 
 
 def middle(hole: Hole) -> Chosen:
-    """The plainest choice: a hole's first option or smallest whole number, the middle of a range (of its logarithm if log)."""
+    """The plainest choice: a hole's first option or smallest whole number, the middle of a range (of its logarithm if
+    log).
+    """
     if isinstance(hole, OneOf):
         return hole.labels[0]
     if isinstance(hole, Integer):
@@ -94,7 +99,8 @@ def middle(hole: Hole) -> Chosen:
 
 
 def structures(fill: Callable[[Choose], T]) -> Iterator[tuple[dict[str, Chosen], T]]:
-    """Every way to fill the holes that have finitely many options, with the choices made; a range is filled by its middle.
+    """Every way to fill the holes that have finitely many options, with the choices made; a range is filled by its
+    middle.
 
     fill: what takes a chooser, as `space.resolve`. Goes through the branches, not through all combinations of paths.
     """
@@ -124,9 +130,11 @@ def _options(hole: Hole) -> tuple[Chosen, ...]:
 
 
 def _chooser(choices: Mapping[str, Chosen] | Choose, known: Mapping[str, Hole]) -> Choose:
-    """A mapping as a chooser; HoleError for a path that no hole has, or a hole without a choice."""
-    if not isinstance(choices, Mapping):
-        return choices
+    """A mapping as a chooser; HoleError for a path that no hole has."""
+    return choices if callable(choices) else _replaying(choices, known)
+
+
+def _replaying(choices: Mapping[str, Chosen], known: Mapping[str, Hole]) -> Choose:
     unknown = [path for path in choices if path not in known]
     if unknown:
         raise HoleError(f"no hole is called {unknown[0]!r}; the holes are {', '.join(map(repr, known))}")
@@ -134,6 +142,8 @@ def _chooser(choices: Mapping[str, Chosen] | Choose, known: Mapping[str, Hole]) 
     def choose(path: str, hole: Hole) -> Chosen:
         if path not in choices:
             raise HoleError(f"hole {path!r} is open; give it a choice, as {middle(hole)!r}")
+        if isinstance(hole, OneOf) and choices[path] not in hole.labels:
+            raise HoleError(f"hole {path!r} takes one of {', '.join(map(repr, hole.labels))}; got {choices[path]!r}")
         return choices[path]
 
     return choose

@@ -30,7 +30,9 @@ class Point:
     def variant_hash(self) -> str:
         """SHA-256 of rule, layer, model and training: equal for two spellings of one variant."""
         parts = (self.layer, self.model, self.training)
-        text = "\n".join([canonical_text(self.rule), *map(canonical_text, parts), *_operand_order(self.rule, self.layer)])
+        text = "\n".join(
+            [canonical_text(self.rule), *map(canonical_text, parts), *_operand_order(self.rule, self.layer)]
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -38,8 +40,9 @@ class Point:
 class Space:
     """What is searched. A hole may stand wherever a value stands, but not in the budget or in what fixes its steps.
 
-    The holes are filled outermost first, rule before layer, model and training; a source in `layer.operands` counts only
-    where the rule filled so far uses its operand. Paths: `rule/erase`, `layer/operands/e/rank`, `training/learning_rate`.
+    The holes are filled outermost first, rule before layer, model and training; a source in `layer.operands` counts
+    only where the rule filled so far uses its operand. Paths: `rule/erase`, `layer/operands/e/rank`,
+    `training/learning_rate`.
 
     Errors: SpaceError for holes where none may stand and for sources of operands that the rule never uses.
     """
@@ -105,7 +108,7 @@ class Space:
     def __str__(self) -> str:
         """The space as code."""
         parts = [f"rule={self.rule}", *(f"{name}={code(part)}" for name, part in self._parts()[1:])]
-        body = ",\n".join(parts + [f"budget={code(self.budget)}"])
+        body = ",\n".join([*parts, f"budget={code(self.budget)}"])
         return "Space(\n" + "\n".join("    " + line for line in body.splitlines()) + ",\n)"
 
     def _parts(self) -> tuple[tuple[str, Any], ...]:
@@ -122,7 +125,9 @@ def _prefixed(name: str, found: Mapping[str, Hole]) -> dict[str, Hole]:
 
 def _operand_order(rule: Rule, layer: Layer) -> list[str]:
     """Which operand, counted by first use, has which source of its own: the names themselves do not count."""
-    return [f"{index}: {code(layer.operands[name])}" for index, name in enumerate(rule.operands) if name in layer.operands]
+    return [
+        f"{index}: {code(layer.operands[name])}" for index, name in enumerate(rule.operands) if name in layer.operands
+    ]
 
 
 Resolve = Callable[[Choose], Point]

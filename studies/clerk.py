@@ -1,6 +1,7 @@
 """The worker's side of a trial's directory: behind the fence, one evaluation after another, the result last.
 
-A worker never speaks with the driver: it writes its measurements, waits at a rung for a file, and ends with result.json.
+A worker never speaks with the driver: it writes its measurements, waits at a rung for a file, and ends with
+result.json.
 """
 
 import math
@@ -36,8 +37,8 @@ class Body(Protocol):
     """Trains the trial that `clerk` keeps the files of, from its newest checkpoint to the end of its budget or a stop.
 
     After each evaluation: `clerk.record`, then the checkpoint, then `clerk.goes_on`, and return if that is False; once
-    before the first step too, with the tokens of the checkpoint that it starts from. Returns facts for the record (plain
-    data: parameters, state_bytes, ...).
+    before the first step too, with the tokens of the checkpoint that it starts from. Returns facts for the record
+    (plain data: parameters, state_bytes, ...).
     """
 
     def __call__(self, clerk: "Clerk") -> Mapping[str, Any]:
@@ -97,7 +98,10 @@ class Clerk:
         self._curve = [m for m in self._curve if m.tokens < measurement.tokens] + [measurement]
 
     def goes_on(self, fraction: float) -> bool:
-        """Wait until every rung passed at `fraction` is decided; whether the trial goes on. Without waiting at the end."""
+        """Wait until every rung passed at `fraction` is decided; whether the trial goes on.
+
+        Without waiting at the end.
+        """
         reached = self.tokens(fraction)
         return not any(self._stops(tokens) for tokens in self._rungs[:-1] if tokens <= reached)
 

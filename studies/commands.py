@@ -109,7 +109,7 @@ def _carry_out(config: StudyConfig) -> None:
     if evidence.winner is not None:
         export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
     console.print(f"Report: {write_report(directory)}")
-    console.print(f"Next: archsearch study best {directory.path}, or more trials with: archsearch study resume {directory.path} trials=40")
+    console.print(f"Next: archsearch study resume {directory.path} trials={2 * config.trials}, for more trials")
 
 
 def _narrator() -> Callable[[str], None]:
@@ -156,7 +156,9 @@ def _print_status(found: Status) -> None:
         console.print("  " + ", ".join(f"{count} {name}" for name, count in found.outcomes.items()))
     for trial in found.running:
         speed = f", {trial['tokens_per_second']:,.0f} tokens/s" if trial["tokens_per_second"] else ""
-        console.print(f"  trial {trial['trial']} ({trial['name']}): {100 * trial['progress']:.0f} %{speed}, attempt {trial['attempt']}")
+        console.print(
+            f"  trial {trial['trial']} ({trial['name']}): {trial['progress']:.0%}{speed}, attempt {trial['attempt']}"
+        )
     for rung in found.rungs:
         console.print(f"  rung at {rung['tokens']:,} tokens: {_rung_words(rung)}")
     if found.seconds_left is not None and found.ended < found.wanted:
@@ -166,5 +168,7 @@ def _print_status(found: Status) -> None:
 
 
 def _rung_words(rung: dict[str, Any]) -> str:
-    leading = ", ".join(f"{key.replace('_', ' ', 1)} {value:.4g}" for key, value in rung.items() if key.startswith("best_"))
+    leading = ", ".join(
+        f"{key.replace('_', ' ', 1)} {value:.4g}" for key, value in rung.items() if key.startswith("best_")
+    )
     return f"{rung['arrived']} came, {rung['stopped']} stopped; {leading}"

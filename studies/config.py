@@ -31,10 +31,10 @@ class Seeds:
 class StudyConfig:
     """A study.
 
-    space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME. model, training, budget: values that replace
-    the space's. objectives: names of measured values, by default each task's own; the first one leads. trials: proposals
-    beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the mixers. directory:
-    where the study lives.
+    space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME. layer, model, training, budget: values
+    that replace the space's. objectives: names of measured values, by default each task's own; the first one leads.
+    trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
+    mixers. directory: where the study lives.
     """
 
     space: str
@@ -43,14 +43,15 @@ class StudyConfig:
     objectives: Mapping[str, Direction] = field(default_factory=dict[str, Direction])
     trials: int = 20
     baselines: tuple[str, ...] = ()
+    layer: Mapping[str, Any] = field(default_factory=dict[str, Any])
     model: Mapping[str, Any] = field(default_factory=dict[str, Any])
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     budget: Mapping[str, Any] = field(default_factory=dict[str, Any])
     evaluations: int = 8
-    rungs: RungOptions = RungOptions()
-    sampler: SamplerOptions = SamplerOptions()
-    seeds: Seeds = Seeds()
-    resources: Resources = Resources()
+    rungs: RungOptions = field(default_factory=RungOptions)
+    sampler: SamplerOptions = field(default_factory=SamplerOptions)
+    seeds: Seeds = field(default_factory=Seeds)
+    resources: Resources = field(default_factory=Resources)
     backend: str = "auto"
 
     def __post_init__(self) -> None:
@@ -65,6 +66,7 @@ class StudyConfig:
         space = find_space(self.space)
         return dataclasses.replace(
             space,
+            layer=overridden(space.layer, self.layer, "layer"),
             model=overridden(space.model, self.model, "model"),
             training=overridden(space.training, self.training, "training"),
             budget=overridden(space.budget, self.budget, "budget"),
@@ -79,7 +81,10 @@ class StudyConfig:
 
 
 def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
-    """Options with some of their fields replaced by plain data; a hole may be replaced too. ConfigError for a bad one."""
+    """Options with some of their fields replaced by plain data; a hole may be replaced too.
+
+    ConfigError for a bad one.
+    """
     if not values:
         return part
     assert dataclasses.is_dataclass(part) and not isinstance(part, type)

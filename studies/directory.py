@@ -1,17 +1,17 @@
 """The files of a study: where each lies, who writes it, and what is read back from it.
 
-    STUDY/study.json          what was asked; written once, by the driver
-    STUDY/optuna.journal      the proposals and what was told about them
-    STUDY/driver.lock         held by the one driver
-    STUDY/rungs.jsonl         one decision a line, on disk before it acts
-    STUDY/trials/00012/
-        trial.json            the proposal; written by the driver before training
-        attempt.json          the fence: the attempt that may write
-        metrics-2.jsonl       one evaluation a line, by the worker of attempt 2
-        checkpoint/           by the worker
-        decision-65536.json   copied from rungs.jsonl for the worker
-        log-2.txt             a failure's traceback
-        result.json           the end of the trial; by the worker, last of all, or by the driver for a trial without one
+STUDY/study.json          what was asked; written once, by the driver
+STUDY/optuna.journal      the proposals and what was told about them
+STUDY/driver.lock         held by the one driver
+STUDY/rungs.jsonl         one decision a line, on disk before it acts
+STUDY/trials/00012/
+    trial.json            the proposal; written by the driver before training
+    attempt.json          the fence: the attempt that may write
+    metrics-2.jsonl       one evaluation a line, by the worker of attempt 2
+    checkpoint/           by the worker
+    decision-65536.json   copied from rungs.jsonl for the worker
+    log-2.txt             a failure's traceback
+    result.json           the end of the trial; by the worker, last of all, or by the driver for a trial without one
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,9 @@ from archsearch.studies.rungs import Decision
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One evaluation of a trial: `tokens` and `fraction` of the budget seen, `values` by name, `seconds` of training so far."""
+    """One evaluation of a trial: `tokens` and `fraction` of the budget seen, `values` by name, `seconds` of training
+    so far.
+    """
 
     attempt: int
     tokens: int
@@ -38,7 +40,9 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The end of a trial. values: the objectives and whatever else was measured last; message: what went wrong, else empty."""
+    """The end of a trial. values: the objectives and whatever else was measured last; message: what went wrong, else
+    empty.
+    """
 
     outcome: Outcome
     attempt: int
@@ -121,8 +125,8 @@ class TrialDirectory:
         record = records.read_json(self.path / "result.json")
         if record is None:
             return None
-        fields = cast(dict[str, Any], record)
-        result = Result(**{**fields, "outcome": Outcome(fields["outcome"])})
+        fields: dict[str, Any] = {**record, "outcome": Outcome(record["outcome"])}
+        result = Result(**fields)
         return result if result.attempt == self.attempt() else None
 
     def write_result(self, result: Result) -> None:
@@ -149,7 +153,9 @@ class StudyDirectory:
         """The object in study.json. StudyError if `path` is no study."""
         record = records.read_json(self.path / "study.json")
         if record is None:
-            raise StudyError(f"a study's directory holds study.json; {self.path} does not; start one with archsearch study run")
+            raise StudyError(
+                f"a study's directory holds study.json; {self.path} does not; start one with archsearch study run"
+            )
         return record
 
     def write_plan(self, record: Mapping[str, object]) -> None:

@@ -1,7 +1,7 @@
 """The one process that decides: it proposes, starts attempts, decides rungs and tells Optuna what the files say.
 
-Everything it knows can be read back from the study's directory, so beginning and resuming are the same code: `Driver.run`
-first settles what an earlier driver left, then loops until enough trials have ended.
+Everything it knows can be read back from the study's directory, so beginning and resuming are the same code:
+`Driver.run` first settles what an earlier driver left, then loops until enough trials have ended.
 """
 
 import statistics
@@ -215,7 +215,9 @@ class Driver:
         return self._duplicates_in_a_row >= DUPLICATES_BEFORE_RANDOM
 
     def _write_proposal(self, trial: Any, sampler: str) -> int:
-        """Draw the point and write trial.json, which says if an earlier trial was the same variant; the trial's number."""
+        """Draw the point and write trial.json, which says if an earlier trial was the same variant; the trial's
+        number.
+        """
         number = int(trial.number)
         point = self.resolve(self.suggest(trial))
         earlier = self._variants.get(point.variant_hash)

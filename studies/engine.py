@@ -22,7 +22,7 @@ def carry_out(
     suggest: Callable[[Any], Choose],
     executor: Callable[[], Executor],
     limits: Limits,
-    patience: Patience = Patience(),
+    patience: Patience | None = None,
     announce: Callable[[str], None] = lambda text: None,
     on_begin: Callable[[], None] = lambda: None,
 ) -> None:
@@ -37,9 +37,7 @@ def carry_out(
         begin_or_compare(directory, plan)
         on_begin()
         records.cut_torn_tail(directory.rungs)
-        proposals = Proposals(
-            directory.journal, plan.objectives, plan.sampler, seed=plan.seed, holes=plan.holes
-        )
+        proposals = Proposals(directory.journal, plan.objectives, plan.sampler, seed=plan.seed, holes=plan.holes)
         for name, choices in plan.baselines.items():
             proposals.enqueue(choices, f"baseline:{name}")
         workers = executor()
@@ -54,7 +52,7 @@ def carry_out(
                 objectives=plan.objectives,
                 limits=limits,
                 free_pass_every=plan.rungs.free_pass_every,
-                patience=patience,
+                patience=patience or Patience(),
                 announce=announce,
             ).run()
         finally:

@@ -52,7 +52,9 @@ class Evidence:
 
     @property
     def ranking(self) -> list[tuple[int, Row]]:
-        """(front, row) of the complete trials, best first: by front (1 is the best), inside one by the first objective."""
+        """(front, row) of the complete trials, best first: by front (1 is the best), inside one by the first
+        objective.
+        """
         left = [row for row in self.rows if row.outcome is Outcome.COMPLETE]
         ranked: list[tuple[int, Row]] = []
         number = 0

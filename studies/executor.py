@@ -12,8 +12,8 @@ class Resources:
     """What trials may use.
 
     cpus: cores of one trial, its threads too. gpus: GPUs of one trial; a fraction 1/n lets n trials share one.
-    concurrent: trials at a time; None is as many as fit. ray_address: a running cluster to join, or "auto"; None starts one
-    on this machine. time_limit: seconds after which no new trial begins; None is no limit.
+    concurrent: trials at a time; None is as many as fit. ray_address: a running cluster to join, or "auto"; None
+    starts one on this machine. time_limit: seconds after which no new trial begins; None is no limit.
     """
 
     cpus: int = 1

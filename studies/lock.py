@@ -7,14 +7,14 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from archsearch.errors import StudyError, StudyLockedError
 
 
 @contextlib.contextmanager
-def driver_lock(path: Path) -> Iterator[None]:
+def driver_lock(path: Path) -> Generator[None]:
     """Hold `path` for the length of the block; StudyLockedError names the driver that already does.
 
     The file stays when the lock is given back: only the lock on it says that a driver is alive.

@@ -81,17 +81,23 @@ def begin_or_compare(directory: StudyDirectory, plan: Plan) -> None:
 
 def first_difference(old: object, new: object, key: str = "") -> tuple[str, object, object] | None:
     """The first place where two trees of plain data differ, as (dotted key, old, new)."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        before, after = cast(Mapping[str, object], old), cast(Mapping[str, object], new)
-        for name in dict.fromkeys([*before, *after]):
-            found = first_difference(before.get(name), after.get(name), f"{key}.{name}" if key else name)
-            if found is not None:
-                return found
-        return None
-    if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
-        same = list(cast(list[object], old)) == list(cast(list[object], new))
-        return None if same else (key, cast(object, old), cast(object, new))
-    return None if old == new else (key, old, new)
+    before, after = _branches(old), _branches(new)
+    if before is None or after is None:
+        return None if _listed(old) == _listed(new) else (key, old, new)
+    for name in dict.fromkeys([*before, *after]):
+        found = first_difference(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+        if found is not None:
+            return found
+    return None
+
+
+def _branches(value: object) -> Mapping[str, object] | None:
+    return cast(Mapping[str, object], value) if isinstance(value, Mapping) else None
+
+
+def _listed(value: object) -> object:
+    """A tuple as the list that JSON makes of it."""
+    return list(cast(tuple[object, ...], value)) if isinstance(value, tuple) else value
 
 
 def versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ so that proposals depend on what was told and not on how often the driver was re
 import contextlib
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -29,7 +29,7 @@ STUDY_NAME = "archsearch"
 
 
 @contextlib.contextmanager
-def _experimental() -> Iterator[None]:
+def _experimental() -> Generator[None]:
     """Use what Optuna still calls experimental without its warning: grouped parameters and names of objectives."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
@@ -47,8 +47,8 @@ class SamplerKind(Enum):
 class SamplerOptions:
     """How points are proposed.
 
-    startup: random proposals before the estimator begins; None is max(20, twice the number of holes). random_every: every
-    so many-th proposal is random, as a control of the search; 0 is none.
+    startup: random proposals before the estimator begins; None is max(20, twice the number of holes). random_every:
+    every so many-th proposal is random, as a control of the search; 0 is none.
     """
 
     kind: SamplerKind = SamplerKind.TPE
@@ -65,10 +65,11 @@ class SamplerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What Optuna is told about a trial: `values` if it is complete, `constraints` if it was stopped or its rule failed.
+    """What Optuna is told about a trial: `values` if it is complete, `constraints` if it was stopped or its rule
+    failed.
 
-    curve: the single objective by tokens, empty with several objectives. attributes: flat facts for dashboards. A verdict
-    without values and constraints is a failure that teaches the sampler nothing.
+    curve: the single objective by tokens, empty with several objectives. attributes: flat facts for dashboards. A
+    verdict without values and constraints is a failure that teaches the sampler nothing.
     """
 
     values: tuple[float, ...] | None = None
@@ -201,7 +202,9 @@ class Proposals:
             return TPESampler(multivariate=True, group=True, n_startup_trials=self._startup, seed=seed)
 
     def _handle(self, number: int) -> Trial:
-        """A live handle of a trial of an earlier run; neither the constructor nor the id is officially public in Optuna 5."""
+        """A live handle of a trial of an earlier run; neither the constructor nor the id is officially public in
+        Optuna 5.
+        """
         return Trial(self._study, self._frozen(number)._trial_id)  # pyright: ignore[reportPrivateUsage]
 
     def _frozen(self, number: int) -> FrozenTrial:

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import time
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayError
@@ -24,7 +24,7 @@ class RayExecutor:
             _start_ray(resources)
         self._resources = resources
         self._body = body
-        self.slots = _slots(ray.cluster_resources(), resources)
+        self.slots = _slots(cast(dict[str, float], ray.cluster_resources()), resources)
         self._idle: list[Any] = []
         self._busy: dict[Any, tuple[Any, Assignment]] = {}
 
@@ -38,10 +38,12 @@ class RayExecutor:
         if not self._busy:
             time.sleep(timeout)
             return []
-        done, _ = ray.wait(list(self._busy), num_returns=len(self._busy), timeout=0)
-        if not done:
-            done, _ = ray.wait(list(self._busy), num_returns=1, timeout=timeout)
+        done = self._finished(len(self._busy), 0.0) or self._finished(1, timeout)
         return [self._depart(reference) for reference in done]
+
+    def _finished(self, count: int, timeout: float) -> list[Any]:
+        waited = cast(tuple[list[Any], list[Any]], ray.wait(list(self._busy), num_returns=count, timeout=timeout))
+        return waited[0]
 
     def kill(self, number: int) -> None:
         """Kill the actor that carries trial `number`."""
@@ -62,7 +64,7 @@ class RayExecutor:
     def _depart(self, reference: Any) -> Departure:
         actor, assignment = self._busy.pop(reference)
         try:
-            clean = bool(ray.get(reference))
+            clean = bool(cast(Any, ray.get(reference)))
         except RayError as error:
             ray.kill(actor)
             return Departure(assignment, _cause(error))

@@ -21,8 +21,8 @@ from archsearch.studies.outcomes import Outcome
 from archsearch.studies.rungs import Decision, read_decisions
 
 SCREENING = (
-    "One seed a trial: these scores screen, they do not conclude. Differences of this size come from the seed alone as well; "
-    "the best of many looks better than it is."
+    "One seed a trial: these scores screen, they do not conclude. Differences of this size come from the seed alone "
+    "as well; the best of many looks better than it is."
 )
 SHARES = ("recall", "accuracy")
 """Beginnings of the names of values that are shares of 1."""
@@ -98,7 +98,9 @@ def _winner(evidence: Evidence) -> list[Section]:
     rule = parse_rule(winner.rule)
     known = next((name for name in rules if rules[name].hash == rule.hash), None)
     caption = f"Trial {winner.number}: {winner.name}." + (f" The rule is {known} of the zoo." if known else "")
-    choices = {path: f"{value:.4g}" if isinstance(value, float) else str(value) for path, value in winner.choices.items()}
+    choices = {
+        path: f"{value:.4g}" if isinstance(value, float) else str(value) for path, value in winner.choices.items()
+    }
     return [
         Section(
             "The winning rule",
@@ -211,9 +213,15 @@ def _trade_off(evidence: Evidence) -> list[Section]:
     first = [row for number, row in evidence.ranking if number == 1]
     stairs = sorted((row.values[across], row.values[up]) for row in first)
     lines = [Line(stairs, "muted", hint="the front", dashed=True)] if len(stairs) > 1 else []
-    drawing = plot(_axis(across), _axis(up), lines=lines, marks=marks, summary=f"{up} against {across} of every complete trial")
-    ways = " and ".join(f"{'more' if evidence.objectives[n] is Direction.MAXIMIZE else 'less'} {spoken(n)}" for n in (across, up))
-    caption = f"Every complete trial; better is {ways}. The dashed line joins the front: trials that no other beats in both."
+    drawing = plot(
+        _axis(across), _axis(up), lines=lines, marks=marks, summary=f"{up} against {across} of every complete trial"
+    )
+    ways = " and ".join(
+        f"{'more' if evidence.objectives[n] is Direction.MAXIMIZE else 'less'} {spoken(n)}" for n in (across, up)
+    )
+    caption = (
+        f"Every complete trial; better is {ways}. The dashed line joins the front: trials that no other beats in both."
+    )
     return [Section("Trade-off", [Figure(drawing, caption)])]
 
 
@@ -243,8 +251,11 @@ def _curves(evidence: Evidence) -> list[Section]:
             for objective, reference, value in evidence.references
             if objective == name
         ]
-        drawing = plot(Axis("tokens, all tasks"), _axis(name), lines=lines, summary=f"{name} of every trial while it trained")
-        blocks.append(Figure(drawing, f"{spoken(name).capitalize()} on held-out data while training; grey: other trials, shorter where they were stopped."))
+        drawing = plot(
+            Axis("tokens, all tasks"), _axis(name), lines=lines, summary=f"{name} of every trial while it trained"
+        )
+        caption = f"{spoken(name).capitalize()} on held-out data while training; grey: other trials, some stopped."
+        blocks.append(Figure(drawing, caption))
     return [Section("Learning curves", blocks)] if blocks else []
 
 
@@ -281,8 +292,9 @@ def _search_caption(evidence: Evidence) -> str:
     duplicates = len(evidence.ended(Outcome.DUPLICATE))
     startup = sum(row.sampler == "random" for row in proposals)
     return (
-        f"Complete trials in the order in which they were proposed. Of {len(proposals)} proposals {startup} were drawn at random as a "
-        f"control and {duplicates} repeated an earlier variant (not run). The estimator draws its first proposals at random too."
+        f"Complete trials in the order in which they were proposed. Of {len(proposals)} proposals {startup} were drawn "
+        f"at random as a control and {duplicates} repeated an earlier variant (not run). The estimator draws its first "
+        "proposals at random too."
     )
 
 
@@ -299,7 +311,10 @@ def _rungs(evidence: Evidence, decisions: Sequence[Decision]) -> list[Section]:
         Column("stopped", "stopped"),
         *(Column(f"best_{name}", f"best {spoken(name)}", digits=3) for name in evidence.objectives),
     ]
-    rows = [rung_summary([d for d in decisions if d.rung == rung], evidence.objectives) for rung in sorted({d.rung for d in decisions})]
+    rows = [
+        rung_summary([d for d in decisions if d.rung == rung], evidence.objectives)
+        for rung in sorted({d.rung for d in decisions})
+    ]
     text = (
         "At a rung a trial is compared with all that came before it and goes on if it is among the best; "
         "baselines and free passes always go on."
@@ -327,12 +342,22 @@ def _failures(evidence: Evidence) -> list[Section]:
     classes = [outcome for outcome in Outcome if outcome not in quiet and evidence.ended(outcome)]
     if not classes:
         return []
-    columns = [Column("outcome", "class"), Column("trials", "trials"), Column("example", "example", wide=True), Column("message", "what happened", wide=True)]
+    columns = [
+        Column("outcome", "class"),
+        Column("trials", "trials"),
+        Column("example", "example", wide=True),
+        Column("message", "what happened", wide=True),
+    ]
     rows: list[dict[str, Cell]] = []
     for outcome in classes:
         ended = evidence.ended(outcome)
         rows.append(
-            {"outcome": outcome.value, "trials": len(ended), "example": f"trial {ended[0].number}: {ended[0].name}", "message": ended[0].message}
+            {
+                "outcome": outcome.value,
+                "trials": len(ended),
+                "example": f"trial {ended[0].number}: {ended[0].name}",
+                "message": ended[0].message,
+            }
         )
     return [Section("What failed", [Table("failures", columns, rows, {})])]
 
@@ -353,7 +378,7 @@ def _question(evidence: Evidence, place: str) -> Section:
         "begun": str(plan["created"]),
         **{name: str(version) for name, version in plan["versions"].items()},
     }
-    commands = f"archsearch study run {place}      # go on, or repeat what is missing\narchsearch study report {place}   # this page again"
+    commands = f"archsearch study run {place}      # go on\narchsearch study report {place}   # this page again"
     blocks: list[Block] = [Facts(facts), Code(commands), Code(str(plan.get("space", "")), "The space")]
     if config:
         blocks.append(Code(_yaml(config), "The configuration"))

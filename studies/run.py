@@ -26,14 +26,14 @@ from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.typed_data import to_plain
 
 
-
 def run_study(
     config: StudyConfig | Path | str, *, announce: Callable[[str], None] = lambda text: None
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a
-    bad question, before anything is written; StudyError for a directory of another question; StudyLockedError; BugError.
+    announce: told in words what happens. Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for
+    a bad question, before anything is written; StudyError for a directory of another question; StudyLockedError;
+    BugError.
     """
     if not isinstance(config, StudyConfig):
         config = read_config(StudyConfig, Path(config))
@@ -101,7 +101,9 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
         return own
     for name, direction in config.objectives.items():
         if direction is not own.get(name, direction):
-            raise ConfigError(f"objectives.{name} must be {own[name].value}: better values go that way; got {direction.value}")
+            raise ConfigError(
+                f"objectives.{name} must be {own[name].value}: better values go that way; got {direction.value}"
+            )
     return dict(config.objectives)
 
 
@@ -122,5 +124,3 @@ def _workers(config: StudyConfig) -> Executor:
     from archsearch.studies.ray_executor import RayExecutor
 
     return RayExecutor(TrainingBody(config.resources.cpus), config.resources)
-
-

@@ -17,8 +17,8 @@ class RungOptions:
     """How many rungs there are and how strict they are.
 
     count: rungs, the full budget among them, >= 1 (1: no trial is stopped). eta: each rung is eta times the one before,
-    and the best 1/eta of a rung go on; > 1. min_peers: so many always go on first; None is 2 eta. free_pass_every: every
-    so many-th proposal runs to the end whatever its rank; 0 is none.
+    and the best 1/eta of a rung go on; > 1. min_peers: so many always go on first; None is 2 eta. free_pass_every:
+    every so many-th proposal runs to the end whatever its rank; 0 is none.
     """
 
     count: int = 4
@@ -28,7 +28,11 @@ class RungOptions:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
-        for name, value, least in (("count", self.count, 1), ("eta", self.eta, 2), ("free_pass_every", self.free_pass_every, 0)):
+        for name, value, least in (
+            ("count", self.count, 1),
+            ("eta", self.eta, 2),
+            ("free_pass_every", self.free_pass_every, 0),
+        ):
             if value < least:
                 raise ConfigError(f"rungs.{name} must be >= {least}; got {value}")
         if self.min_peers is not None and self.min_peers < 1:
@@ -65,15 +69,14 @@ class Decision:
 
     def record(self) -> dict[str, object]:
         """The line of the log."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"values": dict(self.values)}
+        plain: dict[str, object] = {name: getattr(self, name) for name in self.__slots__}
+        return {**plain, "values": dict(self.values)}
 
 
 class Rungs:
     """The decisions of one study, in the order in which they were made, and the rule that makes the next one."""
 
-    def __init__(
-        self, log: Path, options: RungOptions, objectives: Mapping[str, Direction], total_tokens: int
-    ) -> None:
+    def __init__(self, log: Path, options: RungOptions, objectives: Mapping[str, Direction], total_tokens: int) -> None:
         """Read `log` back; its torn tail must be cut before."""
         self._log = log
         self._options = options
@@ -95,7 +98,8 @@ class Rungs:
         return next((d for d in self._decisions.values() if d.trial == trial and d.stop), None)
 
     def decide(self, trial: int, rung: int, values: Mapping[str, float], *, pardon: str | None) -> Decision:
-        """Decide about `trial` at `rung` (0-based, not the last), log it, and return it; a known decision is returned as it is.
+        """Decide about `trial` at `rung` (0-based, not the last), log it, and return it; a known decision is returned
+        as it is.
 
         values: the objectives at that rung, finite. pardon: why the trial may not be stopped, or None.
         """

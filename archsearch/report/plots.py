@@ -13,7 +13,8 @@ LABEL_HEIGHT = 15
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point. tone: a CSS class of the page (`winner`, `tone0` .. `tone7`, `muted`). label: beside it, if any; hint: on hover.
+    """A point. tone: a CSS class of the page (`winner`, `tone0` .. `tone7`, `muted`). label: beside it, if any; hint:
+    on hover.
 
     hollow: drawn as a ring.
     """
@@ -65,12 +66,14 @@ def _grid(across: Scale, up: Scale) -> str:
     for tick in across.ticks():
         at = across.place(tick)
         parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{bottom}"/>')
-        parts.append(f'<text class="tick" x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{across.label(tick)}</text>')
-    middle = (TOP + bottom) / 2
-    parts.append(f'<text class="axis" x="{(LEFT + right) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(across.axis.label)}</text>')
-    parts.append(
-        f'<text class="axis" transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">{escape(up.axis.label)}</text>'
-    )
+        parts.append(
+            f'<text class="tick" x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{across.label(tick)}</text>'
+        )
+    across_label, up_label = escape(across.axis.label), escape(up.axis.label)
+    below = f'x="{(LEFT + right) / 2}" y="{HEIGHT - 8}"'
+    beside = f'transform="translate(14 {(TOP + bottom) / 2}) rotate(-90)"'
+    parts.append(f'<text class="axis" {below} text-anchor="middle">{across_label}</text>')
+    parts.append(f'<text class="axis" {beside} text-anchor="middle">{up_label}</text>')
     return "".join(parts)
 
 
@@ -90,7 +93,8 @@ def _mark(mark: Mark, across: Scale, up: Scale) -> str:
     style = "mark hollow" if mark.hollow else "mark"
     radius = 6 if mark.tone == "winner" else 4.5
     hint = mark.hint or f"{mark.label} ({compact(mark.x)}, {compact(mark.y)})"
-    return f'<circle class="{style} {mark.tone}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="{radius}"><title>{escape(hint)}</title></circle>'
+    place = f'cx="{at_x:.1f}" cy="{at_y:.1f}" r="{radius}"'
+    return f'<circle class="{style} {mark.tone}" {place}><title>{escape(hint)}</title></circle>'
 
 
 def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Scale) -> list[str]:
@@ -115,7 +119,9 @@ def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Sca
 
 
 def spread(places: Sequence[float]) -> list[float]:
-    """Rising places moved apart until labels fit between them, each as little as its place below the one before allows."""
+    """Rising places moved apart until labels fit between them, each as little as its place below the one before
+    allows.
+    """
     moved: list[float] = []
     for place in places:
         moved.append(place if not moved else max(place, moved[-1] + LABEL_HEIGHT))

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis. label: with its unit. log: places by the logarithm; values must be positive. include: values that must be seen."""
+    """One axis. label: with its unit. log: places by the logarithm; values must be positive.
+
+    include: values that must be seen.
+    """
 
     label: str
     log: bool = False
@@ -27,7 +30,9 @@ class Scale:
 
     def place(self, value: float) -> float:
         """The pixel of a value."""
-        low, high, at = (_log(x) for x in (self.low, self.high, value)) if self.axis.log else (self.low, self.high, value)
+        low, high, at = (
+            (_log(x) for x in (self.low, self.high, value)) if self.axis.log else (self.low, self.high, value)
+        )
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
     def ticks(self) -> list[float]:

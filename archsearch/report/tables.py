@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TypeGuard
 
 Cell = str | int | float | bool | None
 
@@ -48,7 +49,9 @@ class Table:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([column.key for column in self.columns])
-        writer.writerows([["" if row.get(c.key) is None else row.get(c.key) for c in self.columns] for row in self.rows])
+        writer.writerows(
+            [["" if row.get(c.key) is None else row.get(c.key) for c in self.columns] for row in self.rows]
+        )
         return out.getvalue()
 
     def json(self) -> str:
@@ -58,22 +61,24 @@ class Table:
 
     def _row(self, index: int, row: Mapping[str, Cell]) -> str:
         mark = self.marks.get(index)
-        cells = "".join(f"<td{_side(self, column)}>{self._cell(column, row.get(column.key))}</td>" for column in self.columns)
+        cells = "".join(
+            f"<td{_side(self, column)}>{self._cell(column, row.get(column.key))}</td>" for column in self.columns
+        )
         return f'<tr class="{escape(mark)}">{cells}</tr>' if mark else f"<tr>{cells}</tr>"
 
     def _cell(self, column: Column, value: Cell) -> str:
         text = escape(shown(value, column))
         if not column.bar or not _is_number(value):
             return text
-        largest = max((abs(float(v)) for row in self.rows if _is_number(v := row.get(column.key))), default=0.0)
-        share = abs(float(value or 0)) / largest if largest else 0.0
+        largest = max((abs(v) for row in self.rows if _is_number(v := row.get(column.key))), default=0.0)
+        share = abs(value) / largest if largest else 0.0
         return f'<span class="bar" style="--share:{share:.3f}">{text}</span>'
 
 
 def shown(value: Cell, column: Column) -> str:
     """A cell as text: a dash for nothing, a number by its column's rule."""
     if value is None:
-        return "–"
+        return "\N{EN DASH}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if not math.isfinite(value):
@@ -96,5 +101,5 @@ def _side(table: Table, column: Column) -> str:
     return ' class="number"' if numeric else (' class="wide"' if column.wide else "")
 
 
-def _is_number(value: Cell) -> bool:
+def _is_number(value: Cell) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -235,7 +235,9 @@ def test_a_repeated_variant_is_not_run_twice(run: Run, toy: ModuleType, tmp_path
         def variant_hash(self) -> str:
             return str(self.choices["kind"])
 
-    executor = run(trials=4, plan=toy.plan(baselines={}), **{"resolve": lambda choose: Coarse(toy.resolve(choose).choices)})
+    executor = run(
+        trials=4, plan=toy.plan(baselines={}), **{"resolve": lambda choose: Coarse(toy.resolve(choose).choices)}
+    )
     assert len(executor.started) == 2
     found = StudyDirectory(tmp_path / "study").trials()
     first: dict[str, int] = {}

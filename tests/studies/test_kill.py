@@ -1,4 +1,6 @@
-"""Real SIGKILLs of drivers and workers on Ray: nothing is lost, nothing runs twice, every value is the unkilled study's."""
+"""Real SIGKILLs of drivers and workers on Ray: nothing is lost, nothing runs twice, every value is the unkilled
+study's.
+"""
 
 import contextlib
 import os
@@ -7,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +26,7 @@ TRIALS = 10
 
 
 @contextlib.contextmanager
-def drive(toy: ModuleType, directory: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
+def drive(toy: ModuleType, directory: Path, *options: str) -> Generator["subprocess.Popen[str]"]:
     """A driver in a process of its own, killed at the end of the block if it still runs."""
     command = [sys.executable, "-W", "error", str(toy.__file__), str(directory), "--trials", str(TRIALS), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -155,9 +157,8 @@ def test_a_second_driver_leaves_at_once(toy: ModuleType, tmp_path: Path) -> None
         with drive(toy, tmp_path / "study") as second:
             output, _ = second.communicate(timeout=60)
         assert second.returncode == 3
-        assert output.strip().startswith(
-            f"StudyLockedError: a study has one driver at a time; {tmp_path / 'study'} is held by process {first.pid} on "
-        )
+        holder = f"{tmp_path / 'study'} is held by process {first.pid} on "
+        assert output.strip().startswith(f"StudyLockedError: a study has one driver at a time; {holder}")
         output, _ = first.communicate(timeout=120)
     assert first.returncode == 0, output
     check_whole(toy, tmp_path / "study")

@@ -15,7 +15,8 @@ ONE = {"loss": Direction.MINIMIZE}
 
 
 def _open(path: Path, objectives: dict[str, Direction] = TWO, seed: int = 0, **options: Any) -> Proposals:
-    return Proposals(path / "optuna.journal", objectives, SamplerOptions(**({"startup": 5} | options)), seed=seed, holes=3)
+    sampler = SamplerOptions(startup=5, **options)
+    return Proposals(path / "optuna.journal", objectives, sampler, seed=seed, holes=3)
 
 
 def _draw(trial: optuna.Trial) -> tuple[float, ...]:
@@ -37,7 +38,8 @@ def _play(path: Path, *, restart: bool, rounds: int = 16, **options: Any) -> lis
 
 
 def test_restarts_do_not_change_the_proposals(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir(), (tmp_path / "c").mkdir()
+    for name in "abc":
+        (tmp_path / name).mkdir()
     straight = _play(tmp_path / "a", restart=False)
     assert _play(tmp_path / "b", restart=True) == straight
     assert _play(tmp_path / "c", restart=False, seed=1) != straight
@@ -45,7 +47,8 @@ def test_restarts_do_not_change_the_proposals(tmp_path: Path) -> None:
 
 
 def test_a_proposal_cut_short_is_finished_as_it_would_have_been(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    for name in "ab":
+        (tmp_path / name).mkdir()
     whole = _draw(_open(tmp_path / "a").ask()[0])
     trial, _ = _open(tmp_path / "b").ask()
     trial.suggest_categorical("kind", ("a", "b"))
@@ -68,9 +71,10 @@ def test_a_journal_torn_in_its_last_record_stays_usable(tmp_path: Path) -> None:
 
 
 def test_enqueued_points_come_first_and_once(tmp_path: Path) -> None:
+    proposals = _open(tmp_path)
     for _ in range(2):
-        proposals = _open(tmp_path)
         proposals.enqueue({"kind": "a", "kind=a/rate": 0.5}, "baseline:half")
+        proposals = _open(tmp_path)
     assert proposals.waiting() == 1
     trial, _ = proposals.ask()
     assert _draw(trial) == (1.0, 0.5) and proposals.origin(trial.number) == "baseline:half"

@@ -14,7 +14,9 @@ BOTH = {"recall": Direction.MAXIMIZE, "bytes": Direction.MINIMIZE}
 
 
 def _rungs(path: Path, objectives: dict[str, Direction] = LOSS, **options: int) -> Rungs:
-    return Rungs(path / "rungs.jsonl", RungOptions(**({"count": 3, "eta": 2, "min_peers": 2} | options)), objectives, 1000)
+    return Rungs(
+        path / "rungs.jsonl", RungOptions(**({"count": 3, "eta": 2, "min_peers": 2} | options)), objectives, 1000
+    )
 
 
 def test_rungs_are_powers_of_eta_and_end_at_the_budget() -> None:

@@ -1,4 +1,5 @@
-"""A study whose trials are arithmetic: cheap, exact, resumable. `python toy_study.py DIRECTORY [--trials N] ...` drives it.
+"""A study whose trials are arithmetic: cheap, exact, resumable. `python toy_study.py DIRECTORY [--trials N] ...`
+drives it.
 
 Imported by the tests and run as a process of its own by the kill tests.
 """
