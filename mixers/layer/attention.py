@@ -69,7 +69,7 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = _grown(cache, k, v)
         mask = _mask(x, past, packing)
-        o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and x.shape[1] > 1)
+        o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
         return F.linear(as_channels(o.transpose(1, 2)), self.output)
 
     def init_cache(self, batch: int) -> AttentionCache:
@@ -125,6 +125,6 @@ def _mask(x: Tensor, past: int, packing: Packing | None) -> Tensor | None:
     if packing is not None:
         same = packing.sequence[:, None] == packing.sequence
         return same & (packing.place[:, None] >= packing.place)
-    if past == 0 or tokens <= 1:
+    if past == 0:
         return None
     return torch.ones(tokens, past + tokens, dtype=torch.bool, device=x.device).tril(past)

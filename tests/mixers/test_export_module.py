@@ -1,0 +1,353 @@
+"""The generated file: the same function as archsearch's own modules, in Python that a person reads."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from archsearch.dsl import (
+    Rule,
+    bonus,
+    channel_gate,
+    decay,
+    delta_write,
+    erase,
+    gate,
+    key,
+    log_decay,
+    query,
+    read,
+    simultaneous,
+    value,
+    write,
+)
+from archsearch.kernels.dispatch import compile
+from archsearch.mixers.export.module import Module
+from archsearch.mixers.export.module_text import module_text
+from archsearch.mixers.layer import options as o
+from archsearch.mixers.layer.planning import layer_of
+from archsearch.mixers.models.generation import generate
+from archsearch.mixers.models.language_model import LanguageModel
+from archsearch.mixers.models.options import Model
+from archsearch.mixers.zoo import rules
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = Model(width=32, heads=2, layers=2)
+VOCABULARY = 50
+
+q, k, v, e, u = query("q"), key("k"), value("v"), key("e"), key("u")
+g, beta, gamma, lam = log_decay("g"), gate("beta"), gate("gamma"), gate("lam")
+b, w, gc = channel_gate("b"), channel_gate("w", of="value"), log_decay("gc", per="channel")
+
+STEPS: dict[str, tuple[Any, ...]] = {
+    "together": (decay(g), simultaneous(erase(e, strength=gamma), delta_write(k, v, strength=beta)), read(q)),
+    "previous": (decay(g), delta_write(k, v, strength=beta, reads="previous"), read(q - 0.5 * k)),
+    "early": (read(q, bonus=bonus(u, k, v)), decay(g), write(k, v)),
+    "at_the_query": (erase(q, strength=0.5 * gamma), decay(-0.1), write(k + lam * q, v), read(q, scale=1.0)),
+    "between": (decay(g), erase(e), read(q), decay(g), delta_write(k, v, strength=beta), decay(-0.2)),
+    "signs": (decay(log_decay("a", signed=True)), erase(e), decay(gc), delta_write(k, v, reads="previous"), read(q)),
+    "nothing": (write(k - k, v), read(q)),
+    "names": (
+        decay(log_decay("torch")),
+        delta_write(key("address"), value("target"), strength=gate("x")),
+        read(query("rows")),
+    ),
+    "long_names": (
+        delta_write(
+            key("a_rather_long_name_of_a_key"),
+            value("a_rather_long_name_of_a_value"),
+            strength=gate("a_rather_long_name_of_a_strength"),
+            residual=key("a_rather_long_name_of_a_key") - 0.25 * gate("another_long_gate") * query("the_name_of_a_q"),
+        ),
+        read(query("the_name_of_a_q")),
+    ),
+    "odd": (
+        decay(gc),
+        erase(e, strength=gamma),
+        erase(u),
+        delta_write(k, w * v, strength=beta, residual=b * k),
+        read(q),
+    ),
+    "decays": (decay(g), decay(gc), decay(log_decay("h")), delta_write(k, v, strength=beta), read(q)),
+    "signed": (decay(log_decay("a", signed=True)), delta_write(k, v, strength=beta), read(q)),
+}
+MADE_UP = {name: Rule(name, *steps) for name, steps in STEPS.items()}
+LAYERS = {
+    "odd": o.Layer(
+        conv=0,
+        output_gate="none",
+        skip=True,
+        operands={
+            "e": o.Projection(of="q"),
+            "u": o.Static(),
+            "gc": o.BoundedDecay("eda"),
+            "k": o.Vector(conv=4, activation="elu+1", norm="rms"),
+            "v": o.LowRank(6, bias=True),
+            "beta": o.StepSize(),
+            "gamma": o.Linear(bias=True),
+        },
+    ),
+    "decays": o.Layer(
+        operands={"g": o.FixedDecay(), "gc": o.LogSigmoid(), "h": o.StepDecay(of="beta"), "beta": o.StepSize()}
+    ),
+    "signed": o.Layer(output_gate="sigmoid", gate_first=True, gate_projection=o.LowRank(4, shared=True, bias=True)),
+    "names": o.Layer(),
+}
+HYBRID = Module(
+    "hybrid",
+    rules["q_delta"],
+    o.Layer(
+        value_heads=4,
+        expand_v=2.0,
+        conv=3,
+        conv_bias=True,
+        operands={"q": o.Vector(rotary=True), "beta": o.LowRank(4)},
+    ),
+    32,
+    2,
+    replace(MODEL, layers=4, pattern=("rule", "attention", "conv"), mlp_ratio=0, tie_embeddings=False),
+    VOCABULARY,
+)
+MODULES = {
+    **{name: Module(name, rules[name], layer_of(rules[name], None), 32, 2, MODEL, VOCABULARY) for name in rules},
+    **{name: Module(name, MADE_UP[name], layer, 32, 2, MODEL, VOCABULARY) for name, layer in LAYERS.items()},
+    "hybrid": HYBRID,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("generated")
+
+
+def imported(module: Module, folder: Path) -> ModuleType:
+    """The generated file as a module, written and imported once."""
+    name = f"exported_{module.name}{'' if module.model else '_alone'}"
+    path = folder / f"{name}.py"
+    if name not in sys.modules or not path.exists():
+        path.write_text(module_text(module), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def layer_alone(rule: Rule) -> Module:
+    return Module(rule.name, rule, o.Layer(), 16, 1)
+
+
+def pair(module: Module, folder: Path) -> tuple[LanguageModel, Any]:
+    """archsearch's model with weights far from their start, and the generated one with the same."""
+    assert module.model is not None
+    own = LanguageModel(module.rule, module.model, module.layer, module.vocabulary, "torch").eval()
+    with torch.no_grad():
+        for parameter in own.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    other = imported(module, folder).LanguageModel(backend="torch").eval()
+    other.load_state_dict(own.state_dict())
+    return own, other
+
+
+def inputs(rule: Rule, sizes: Mapping[str, int]) -> list[Tensor]:
+    """Operands in float64, in the order of the rule."""
+    made: list[Tensor] = []
+    for operand in rule.operands.values():
+        x = torch.randn([sizes[dim] for dim in operand.shape.strip("[]").split(", ")], dtype=torch.float64)
+        kind = operand.kind.name
+        if operand.is_address:
+            x = torch.nn.functional.normalize(x, dim=-1)
+        elif kind in ("GATE", "CHANNEL_GATE"):
+            x = x.sigmoid()
+        elif kind == "LOG_DECAY":
+            x = -x.exp()
+        elif kind == "SIGN":
+            x = x.sign()
+        made.append(x)
+    return made
+
+
+@pytest.mark.parametrize("name", [*rules, *MADE_UP])
+def test_generated_rule_is_the_token_loop_of_archsearch(name: str, folder: Path) -> None:
+    rule = MADE_UP.get(name) or rules[name]
+    module = imported(layer_alone(rule), folder)
+    operands = inputs(rule, {"B": 2, "T": 21, "H": 1, "HV": 2, "K": 5, "V": 3})
+    state = torch.randn(2, 2, 5, 3, dtype=torch.float64)
+    named = dict(zip(rule.operands, operands, strict=True))
+    expected = compile(rule, backend="reference")(initial_state=state, scale=None, cu_seqlens=None, **named)
+    for backend, chunk in (("reference", 64), ("torch", 4), ("torch", 7), ("torch", 64)):
+        output, after = module.mix(module.Operands(*operands), state, backend=backend, chunk_size=chunk)
+        torch.testing.assert_close(output, expected.output, rtol=0, atol=1e-11)
+        torch.testing.assert_close(after, expected.state, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_generated_model_equals_archsearchs_whole_packed_and_in_pieces(name: str, folder: Path) -> None:
+    own, other = pair(MODULES[name], folder)
+    tokens = torch.randint(VOCABULARY, (2, 21))
+    offsets = torch.tensor([0, 4, 4, 21])
+    with torch.no_grad():
+        expected, whole = own(tokens), other(tokens)
+        cache = other.init_cache(2)
+        pieces = torch.cat([other(part, cache) for part in tokens.split([5, 1, 1, 14], dim=1)], dim=1)
+        packed = other(tokens[:1], cu_seqlens=offsets)
+        packed_expected = own(tokens[:1], cu_seqlens=offsets)
+    bound = 1e-6 * max(1.0, float(expected.abs().max()))
+    torch.testing.assert_close(whole, expected, rtol=0, atol=bound)
+    torch.testing.assert_close(packed, packed_expected, rtol=0, atol=bound)
+    torch.testing.assert_close(pieces, whole, rtol=0, atol=4 * bound)
+
+
+def test_generated_text_is_archsearchs_and_that_of_recomputation(folder: Path) -> None:
+    own, other = pair(MODULES["hybrid"], folder)
+    prompt = torch.randint(VOCABULARY, (2, 3))
+    tokens = other.generate(prompt, 6)
+    assert torch.equal(tokens, generate(own, prompt, 6))
+    with torch.no_grad():
+        assert torch.equal(tokens[:, 3:], other(tokens[:, :-1])[:, 2:].argmax(-1))
+    drawn = [
+        other.generate(prompt, 6, temperature=1.0, top_k=5, generator=torch.Generator().manual_seed(1))
+        for _ in range(2)
+    ]
+    assert torch.equal(*drawn)
+
+
+def test_state_size_counts_what_a_sequence_needs(folder: Path) -> None:
+    own, other = pair(MODULES["hybrid"], folder)
+    cache = other.init_cache(1)
+    other(torch.randint(VOCABULARY, (1, 7)), cache)
+    assert other.state_size(7) == sum(each.nbytes for each in cache)
+    assert (
+        imported(MODULES["q_delta"], folder).LanguageModel().state_size(10_000)
+        == LanguageModel(rules["q_delta"], MODEL, None, VOCABULARY).state_bytes
+    )
+    assert own.state_bytes == other.state_size(0)
+
+
+@pytest.mark.parametrize("name", ["odd", "signed", "mamba2"])
+def test_untrained_layer_of_other_sizes_learns(name: str, folder: Path) -> None:
+    module = imported(MODULES[name], folder)
+    layer = module.Mixer(24, num_heads=3, head_dim=8, num_v_heads=3)
+    x = torch.randn(2, 9, 24)
+    optimiser = torch.optim.AdamW(layer.parameters(), lr=1e-2)
+    losses: list[float] = []
+    for _ in range(4):
+        loss = (layer(x) - x).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+def test_gate_constants_are_marked_to_carry_no_weight_decay(folder: Path) -> None:
+    layer = imported(MODULES["mamba2"], folder).Mixer()
+    marked = {name for name, each in layer.named_parameters() if getattr(each, "_no_weight_decay", False)}
+    assert marked == {"sources.g.A_log", "sources.dt.dt_bias", "output.D"}
+
+
+@pytest.mark.parametrize("name", [*MODULES, *MADE_UP])
+def test_generated_file_imports_torch_and_triton_alone(name: str, folder: Path) -> None:
+    tree = ast.parse(module_text(MODULES.get(name) or layer_alone(MADE_UP[name])))
+    found = {
+        alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    found |= {str(node.module).partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert found - set(sys.stdlib_module_names) == {"torch", "triton"}
+    names = Counter(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    assert {each for each, count in names.items() if count > 1} <= {"_"}
+
+
+def test_generated_files_are_formatted(tmp_path: Path) -> None:
+    for name in (*MODULES, *MADE_UP):
+        text = module_text(MODULES.get(name) or layer_alone(MADE_UP[name]))
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "format",
+        "--diff",
+        "--config",
+        str(ROOT / "pyproject.toml"),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_function_and_class_says_what_it_is() -> None:
+    tree = ast.parse(module_text(MODULES["hybrid"]))
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    public = [node for node in named if not node.name.startswith("_")]
+    assert [node.name for node in public if ast.get_docstring(node) is None] == []
+
+
+def test_operations_of_two_modules_never_share_a_name() -> None:
+    spaces = {name: set(re.findall(r'custom_op\("(\w+)::', module_text(module))) for name, module in MODULES.items()}
+    assert all(len(space) == 1 for space in spaces.values())
+    assert len(set().union(*spaces.values())) == len(spaces)
+    renamed = replace(MODULES["q_delta"], rule=replace(rules["eda_scalar"]), layer=o.Layer())
+    assert not spaces["q_delta"] & set(re.findall(r'custom_op\("(\w+)::', module_text(renamed)))
+
+
+def test_backend_is_used_or_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = imported(MODULES["q_delta"], folder)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    state = torch.zeros(1, 1, 4, 4)
+    with pytest.raises(ValueError, match="backend must be auto, reference, torch or triton; got 'cuda'"):
+        module.chosen("cuda", state)
+    with pytest.raises(ValueError, match='backend "triton" needs Triton and tensors on a CUDA device'):
+        module.chosen("triton", state)
+    assert module.chosen("auto", state) == "torch"
+
+
+INTERPRETED = """
+import importlib.util, sys, torch
+
+spec = importlib.util.spec_from_file_location("exported", sys.argv[1])
+module = sys.modules["exported"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+torch.manual_seed(0)
+shape = {"B": 1, "T": 18, "H": 1, "HV": 2, "K": 16, "V": 16}
+operands = []
+for operand in module.OPERANDS:
+    x = torch.randn([shape[dim] for dim in operand.shape.strip("[]").split(", ")])
+    x = torch.nn.functional.normalize(x, dim=-1) if operand.is_address else x
+    x = -x.exp() if operand.name == "g" else x.sigmoid() if operand.is_number else x
+    operands.append(x.requires_grad_())
+state = torch.randn(1, 2, 16, 16, requires_grad=True)
+found = {}
+for backend in ("reference", "triton"):
+    output, after = module.mix(module.Operands(*operands), state, backend=backend, chunk_size=16)
+    gradients = torch.autograd.grad(output.sin().sum() + after.cos().sum(), [*operands, state])
+    with torch.no_grad():
+        step = module.mix(module.Operands(*(x[:, :1] for x in operands)), state, backend=backend)
+    found[backend] = [output, after, *gradients, *step]
+print(max(float((a - b).abs().max()) for a, b in zip(*found.values())))
+"""
+
+
+def test_inlined_kernels_equal_the_token_loop_with_every_gradient(tmp_path: Path) -> None:
+    path = tmp_path / "eda_q_delta.py"
+    path.write_text(module_text(MODULES["eda_q_delta"]), encoding="utf-8")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-I", "-c", INTERPRETED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 2e-5

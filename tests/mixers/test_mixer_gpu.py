@@ -1,0 +1,69 @@
+"""The mixer on a CUDA device: the generated kernels under bfloat16 autocast, decoding, and one graph when compiled."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from archsearch.mixers.layer.mixer import Mixer
+from archsearch.mixers.models.language_model import LanguageModel
+from archsearch.mixers.models.options import Model
+from archsearch.mixers.zoo import rules
+
+pytestmark = pytest.mark.gpu
+
+WIDTH, HEADS = 256, 4
+TOLERANCE = 2e-2
+"""Relative, of a whole tensor in bfloat16: twice the bound of a kernel's gate gradients would be 0.04."""
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    return float((found.cpu().double() - expected.double()).norm() / expected.double().norm())
+
+
+@pytest.mark.parametrize("name", rules)
+def test_bfloat16_kernels_agree_with_float64_on_the_cpu(name: str) -> None:
+    exact = Mixer(rules[name], WIDTH, HEADS, backend="torch").double()
+    fast = copy.deepcopy(exact).float().cuda()
+    fast.compiled = Mixer(rules[name], WIDTH, HEADS, backend="triton").compiled
+    x = torch.randn(2, 150, WIDTH)
+    expected = exact(x.double())
+    expected.square().sum().backward()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        found = fast(x.cuda())
+    found.float().square().sum().backward()
+    assert error(found, expected) < TOLERANCE
+    for (path, a), (_, b) in zip(fast.named_parameters(), exact.named_parameters(), strict=True):
+        assert a.grad is not None and b.grad is not None
+        assert error(a.grad, b.grad) < 3 * TOLERANCE, path
+
+
+@pytest.mark.parametrize("name", rules)
+@torch.no_grad()
+def test_pieces_and_packed_sequences_equal_the_whole(name: str) -> None:
+    mixer, x = Mixer(rules[name], WIDTH, HEADS).cuda(), torch.randn(2, 150, WIDTH).cuda()
+    whole, cache = mixer(x), mixer.init_cache(2)
+    pieces = torch.cat([mixer(x[:, a:b], cache=cache) for a, b in ((0, 77), (77, 78), (78, 79), (79, 150))], 1)
+    packed = mixer(x.reshape(1, 300, WIDTH), cu_seqlens=torch.tensor([0, 150, 150, 300], device="cuda"))
+    assert error(pieces, whole.cpu()) < 2e-3
+    assert error(packed.view_as(whole), whole.cpu()) < 2e-3
+
+
+@pytest.mark.parametrize("name", ["gated_delta_net", "eda"])
+def test_a_language_model_compiles_to_one_graph(name: str) -> None:
+    model = Model(width=WIDTH, heads=HEADS, layers=3, pattern=("conv", "rule", "attention"))
+    net = LanguageModel(rules[name], model, None, 64).cuda()
+    tokens = torch.randint(64, (2, 130), device="cuda")
+    compiled = torch.compile(net, fullgraph=True)
+    for given in (net, compiled):
+        net.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(given(tokens).flatten(0, 1), tokens.flatten())
+        loss.backward()
+        gradient = net.get_parameter("blocks.1.mixer.projection").grad
+        assert gradient is not None
+        if given is net:
+            kept = (loss.detach().cpu(), gradient.cpu())
+        else:
+            assert error(loss.detach(), kept[0]) < TOLERANCE and error(gradient, kept[1]) < 3 * TOLERANCE
