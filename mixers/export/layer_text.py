@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
-from archsearch.mixers.export.lines import Group, Names, call, laid_out, unpacked
+from archsearch.mixers.export.lines import WIDTH, Group, Names, call, laid_out, unpacked
 from archsearch.mixers.export.templates import template
 from archsearch.mixers.layer import options as o
 from archsearch.mixers.layer.plan import LayerPlan, Part
@@ -308,9 +308,12 @@ def lift(given: o.Map, heads: str, dim: str | None) -> str:
 
 def _vector(text: LayerText, part: Part) -> list[str]:
     source, name = cast("o.Vector", part.source), text.names[part.operand]
-    made = f"{ACTIVATED[source.activation or 'none'].format(name)}.unflatten(-1, {text.shape(part)})"
-    made = NORMED[source.norm or "none"].format(made)
-    return [f"{name} = {made}", *([f"{name} = rotated({name}, positions)"] if source.rotary else [])]
+    activated = ACTIVATED[source.activation or "none"].format(name)
+    normed = NORMED[source.norm or "none"]
+    lines = [f"{name} = {normed.format(f'{activated}.unflatten(-1, {text.shape(part)})')}"]
+    if INDENT + len(lines[0]) > WIDTH:
+        lines = [f"{name} = {activated}", f"{name} = {normed.format(f'{name}.unflatten(-1, {text.shape(part)})')}"]
+    return [*lines, *([f"{name} = rotated({name}, positions)"] if source.rotary else [])]
 
 
 def _projection(text: LayerText, part: Part) -> list[str]:

@@ -33,8 +33,8 @@ KINDS: tuple[type, ...] = (
 
 def to_plain(value: Any) -> Any:
     """Options as dicts, lists and scalars."""
-    kind: type = type(value)
-    if kind in KINDS:
+    kind = next((kind for kind in KINDS if type(value) is kind), None)
+    if kind is not None:
         return {key_of(kind): {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(kind)}}
     if isinstance(value, Mapping):
         return {name: to_plain(each) for name, each in cast(Mapping[str, Any], value).items()}
