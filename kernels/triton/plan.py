@@ -54,7 +54,7 @@ def plan(*, span: int, channel: bool, key_dim: int, value_dim: int, chunk_size: 
         reverse_values=scan,
         gradient_keys=min(keys, gradient),
         gradient_values=min(values, 32 if wide or rows > ROWS else 64),
-        scan_stages=1 if wide or keys > 128 else 2,
+        scan_stages=1 if wide or keys > 128 or rows > ROWS else 2,
         warps=8 if rows > ROWS else 4,
         dtype=tl.float32 if wide else tl.bfloat16,
         storage=torch.float32 if wide else torch.bfloat16,
