@@ -31,6 +31,6 @@ class Report:
 
 def run_selftest(directory: Path, *, timeout: float = 600.0) -> Report:
     """Run `selftest.py` of an exported directory in a clean process."""
-    command = [sys.executable, "-I", "-c", CLEAN, str(directory.resolve() / "selftest.py")]
+    command = [sys.executable, "-I", "-B", "-c", CLEAN, str(directory.resolve() / "selftest.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     return Report(done.returncode == 0, tuple((done.stdout + done.stderr).splitlines()))
