@@ -65,6 +65,50 @@ def test_a_wrong_command_line_gets_one_line(capsys: pytest.CaptureFixture[str], 
     assert (said.code, said.out, said.err) == (2, "", expected + "\n")
 
 
+STUDY = "space: delta_family\ndirectory: runs/study\ntasks: {mqar: {tokens: 1000}}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("train lost.yaml", "ConfigError: no configuration file lost.yaml; give the path of a YAML file"),
+        ("train list.yaml", "ConfigError: list.yaml must hold keys and values; got a list"),
+        ("study run lost.yaml", "ConfigError: no configuration file lost.yaml; give the path of a YAML file"),
+        (
+            "study run study.yaml trails=3",
+            "ConfigError: unknown key trails in study.yaml with trails=3; did you mean trials?",
+        ),
+        (
+            "study run study.yaml trials=x",
+            "ConfigError: trials must be an integer; got 'x' in study.yaml with trials=x",
+        ),
+        (
+            "study run study.yaml space=delta_famly",
+            "SpaceError: unknown space 'delta_famly'; did you mean delta_family? Ready spaces: delta_family; "
+            "or give path/to/file.py[:NAME]",
+        ),
+        (
+            "study status lost",
+            "StudyError: a study's directory holds study.json; lost does not; start one with archsearch study run",
+        ),
+        ("export lost x", "StudyError: an export needs the directory of a study or of a trial; lost is neither"),
+        (
+            "check q_delta --backend tritn",
+            "BackendError: backend must be one of auto, reference, torch, triton; got 'tritn'",
+        ),
+    ],
+)
+def test_bad_input_gets_one_line_and_writes_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
+    (tmp_path / "list.yaml").write_text("- 1\n", encoding="utf-8")
+    said = command_line(capsys, *line.split())
+    assert (said.code, said.err) == (2, expected + "\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.yaml", "study.yaml"]
+
+
 def test_an_unknown_rule_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     said = command_line(capsys, "show", "q_dleta")
     assert (said.code, said.out) == (2, "")
