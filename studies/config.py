@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from archsearch.errors import ConfigError
 from archsearch.holes import has_holes
@@ -89,6 +89,7 @@ def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
         return part
     assert dataclasses.is_dataclass(part) and not isinstance(part, type)
     kept = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in values}
-    plain = {name: to_plain(value) for name, value in kept.items() if not has_holes(value)}
-    parsed = from_plain(type(part), {**plain, **values}, where)
+    plain = cast(Mapping[str, Any], to_plain(part))
+    closed = {name: plain[name] for name, value in kept.items() if not has_holes(value)}
+    parsed = from_plain(type(part), {**closed, **values}, where)
     return dataclasses.replace(part, **{name: getattr(parsed, name) for name in values})

@@ -38,6 +38,10 @@ class Plan:
     question: Mapping[str, Any] = field(default_factory=dict[str, Any])
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    def __post_init__(self) -> None:
+        """Refuse a budget too small for its rungs. StudyError."""
+        rung_tokens(self.rungs, self.total_tokens)
+
     def fixed(self) -> dict[str, Any]:
         """All that may not change while the study lives."""
         return {

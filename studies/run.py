@@ -2,9 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from archsearch.errors import ConfigError
@@ -25,15 +27,21 @@ from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.typed_data import to_plain
 
+COUNTS = ("parameters", "flops_per_token", "state_bytes")
+"""Values of a trial that are known without training; they may be objectives."""
+
 
 def run_study(
-    config: StudyConfig | Path | str, *, announce: Callable[[str], None] = lambda text: None
+    config: StudyConfig | Path | str,
+    *,
+    announce: Callable[[str], None] = lambda text: None,
+    workers: Callable[[StudyConfig], Executor] | None = None,
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for
-    a bad question, before anything is written; StudyError for a directory of another question; StudyLockedError;
-    BugError.
+    announce: told in words what happens. workers: what trains; None is Ray. Returns the study's directory. Errors:
+    ConfigError, SpaceError, TaskError for a bad question, before anything is written; StudyError for a directory of
+    another question; StudyLockedError; BugError.
     """
     if not isinstance(config, StudyConfig):
         config = read_config(StudyConfig, Path(config))
@@ -46,7 +54,7 @@ def run_study(
         plan,
         resolve=lambda choose: Candidate(space.resolve(choose), space.hash),
         suggest=suggesting,
-        executor=lambda: _workers(config),
+        executor=lambda: (workers or ray_workers)(config),
         limits=Limits(config.trials, config.resources.time_limit),
         announce=announce,
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
@@ -96,15 +104,30 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
 
 
 def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Direction]:
+    """The objectives asked for, by default the tasks' own. ConfigError for one that no trial measures."""
     own = {task.objective.name: task.objective.direction for task in tasks.values()}
     if not config.objectives:
         return own
     for name, direction in config.objectives.items():
         if direction is not own.get(name, direction):
-            raise ConfigError(
-                f"objectives.{name} must be {own[name].value}: better values go that way; got {direction.value}"
-            )
+            wanted = own[name].value
+            raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
+    _check_measured([name for name in config.objectives if name not in (*own, *COUNTS)], tasks, list(own))
     return dict(config.objectives)
+
+
+def _check_measured(names: Sequence[str], tasks: Mapping[str, Task], own: Sequence[str]) -> None:
+    """Whether an evaluation has a value of each name; asked of a model that knows nothing."""
+    if not names:
+        return
+    measured = [*own, *COUNTS]
+    for task in tasks.values():
+        measured += task.evaluate(lambda tokens, task=task: torch.zeros(*tokens.shape, task.vocabulary))
+    for name in names:
+        if name not in measured:
+            nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(name, measured, n=1))
+            known = ", ".join(dict.fromkeys(measured))
+            raise ConfigError(f"objectives.{name} is measured by no task{nearest or '.'} Trials measure {known}")
 
 
 def _task_record(task: Task, tokens: int) -> dict[str, Any]:
@@ -119,7 +142,8 @@ def _task_record(task: Task, tokens: int) -> dict[str, Any]:
     }
 
 
-def _workers(config: StudyConfig) -> Executor:
+def ray_workers(config: StudyConfig) -> Executor:
+    """Ray actors that train, on this machine or the cluster that the configuration names."""
     from archsearch.studies.body import TrainingBody
     from archsearch.studies.ray_executor import RayExecutor
 

@@ -61,9 +61,14 @@ def toy() -> ModuleType:
     return module
 
 
-@pytest.fixture
-def threads() -> type[ThreadExecutor]:
+@pytest.fixture(scope="session")
+def thread_executor() -> type[ThreadExecutor]:
     return ThreadExecutor
+
+
+@pytest.fixture
+def threads(thread_executor: type[ThreadExecutor]) -> type[ThreadExecutor]:
+    return thread_executor
 
 
 @pytest.fixture(autouse=True)

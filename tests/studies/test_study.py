@@ -1,0 +1,223 @@
+"""A whole small study on real tasks: run, resumed, read, reported, exported; and the questions that are refused."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import archsearch
+from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError, StudyError
+from archsearch.studies import commands
+from archsearch.studies.config import StudyConfig
+from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.evidence import choice_words, read_evidence
+from archsearch.studies.outcomes import Outcome
+from archsearch.studies.run import read_study_config, run_study
+from archsearch.studies.status import read_status
+from archsearch.studies.training.configuration import read_config
+
+CONFIG = """
+space: delta_family
+directory: {home}/study
+tasks:
+  mqar: {{length: 16, pairs: 2, vocabulary: 16, evaluation: 8, tokens: 256}}
+  text: {{corpus: {home}/text, length: 16, tokens: 256}}
+trials: 3
+baselines: [gated_delta_net, eda]
+model: {{width: 16, heads: 1, layers: 1, mlp_ratio: 0}}
+training: {{batch_tokens: 64}}
+evaluations: 2
+rungs: {{count: 2, eta: 2, min_peers: 2, free_pass_every: 0}}
+sampler: {{startup: 2}}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    (home / "text").mkdir()
+    for i in range(6):
+        (home / "text" / f"{i}.txt").write_text(f"the {i}th state forgets and the {i}th key remembers\n" * 12)
+    (home / "study.yaml").write_text(CONFIG.format(home=home))
+    return home
+
+
+@pytest.fixture(scope="module")
+def workers(request: pytest.FixtureRequest) -> Any:
+    from archsearch.studies.body import TrainingBody
+
+    threads = request.getfixturevalue("thread_executor")
+    return lambda config: threads(TrainingBody(config.resources.cpus))
+
+
+@pytest.fixture(scope="module")
+def study(home: Path, workers: Any) -> StudyDirectory:
+    return run_study(home / "study.yaml", workers=workers)
+
+
+def test_every_trial_of_a_real_study_ends_with_its_counts(study: StudyDirectory) -> None:
+    evidence = read_evidence(study)
+    assert [row.name for row in evidence.rows[:2]] == ["gated_delta_net", "eda"]
+    assert len([row for row in evidence.rows if row.outcome is not Outcome.DUPLICATE]) == 5
+    assert {row.outcome for row in evidence.rows} <= {Outcome.COMPLETE, Outcome.STOPPED, Outcome.DUPLICATE}
+    first = evidence.rows[0]
+    assert first.rule_hash == archsearch.rules["gated_delta_net"].hash
+    assert first.details["state_bytes"] > 0 and set(first.values) >= {"recall", "bits_per_byte", "parameters"}
+
+
+def test_the_winner_leads_the_ranking_and_no_one_beats_it_in_everything(study: StudyDirectory) -> None:
+    evidence = read_evidence(study)
+    assert evidence.winner is not None and evidence.ranking[0] == (1, evidence.winner)
+    for _, row in evidence.ranking:
+        worse = row.values["recall"] <= evidence.winner.values["recall"]
+        assert worse or row.values["bits_per_byte"] >= evidence.winner.values["bits_per_byte"]
+
+
+def test_chance_and_the_n_gram_stand_beside_the_scores(study: StudyDirectory) -> None:
+    names = {(objective, name) for objective, name, _ in read_evidence(study).references}
+    assert ("bits_per_byte", "byte n-gram, order 1") in names
+    assert any(objective == "recall" and "chance" in name for objective, name in names)
+
+
+def test_status_reads_files_only(study: StudyDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    import optuna
+
+    monkeypatch.setattr(optuna, "load_study", None)
+    monkeypatch.setattr(optuna, "create_study", None)
+    before = {path: path.stat().st_mtime_ns for path in study.path.rglob("*")}
+    status = read_status(study)
+    assert (status.wanted, status.ended) == (5, 5) and sum(status.outcomes.values()) >= 5
+    assert {path: path.stat().st_mtime_ns for path in study.path.rglob("*")} == before
+
+
+def test_a_finished_study_is_taken_up_without_training(study: StudyDirectory, home: Path) -> None:
+    before = (study.path / "optuna.journal").read_bytes()
+
+    class Refuses:
+        slots = 1
+
+        def start(self, assignment: Any) -> None:
+            raise AssertionError("nothing is left to train")
+
+        def departures(self, timeout: float) -> list[Any]:
+            return []
+
+        def kill(self, number: int) -> None:
+            """Nothing runs."""
+
+        def close(self) -> None:
+            """Nothing runs."""
+
+    run_study(read_study_config(study.path), workers=lambda config: Refuses())
+    after = (study.path / "optuna.journal").read_bytes()
+    assert after[: len(before)] == before
+    assert len(StudyDirectory(study.path).trials()) == len(study.trials())
+
+
+def test_the_report_is_one_page_that_needs_no_network(
+    study: StudyDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands.report(str(study.path))
+    page = (study.path / "report" / "index.html").read_text(encoding="utf-8")
+    assert not re.findall(r"(?:src|href)=|url\(|https?:|@import|<script", page)
+    for words in ("gated_delta_net", "byte n-gram, order 1", "The winning rule", "Learning curves", "Rungs", "Sₜ₋₁"):
+        assert words in page
+    ranking = json.loads((study.path / "report" / "ranking.json").read_text())
+    assert ranking[0]["rank"] == 1 and {"recall", "bits_per_byte", "parameters"} <= set(ranking[0])
+    csv = (study.path / "report" / "ranking.csv").read_text().splitlines()
+    assert csv[0].startswith("rank,trial,name") and len(csv) == len(ranking) + 1
+
+
+def test_the_ranking_is_printed_with_the_winner_as_an_equation(
+    study: StudyDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands.best(str(study.path), json=False)
+    printed = capsys.readouterr().out
+    assert "gated_delta_net" in printed and "Winner: trial" in printed and "Sₜ₋₁" in printed
+    commands.best(str(study.path), json=True)
+    assert json.loads(capsys.readouterr().out)[0]["rank"] == 1
+    commands.status(str(study.path), json=True)
+    assert json.loads(capsys.readouterr().out)["ended"] == 5
+
+
+def test_a_moved_study_goes_on_where_it_lies_now(study: StudyDirectory, home: Path, workers: Any) -> None:
+    import shutil
+
+    shutil.copytree(study.path, home / "moved")
+    config = read_study_config(home / "moved", ["trials=4"])
+    run_study(config, workers=workers)
+    assert read_status(StudyDirectory(home / "moved")).ended == 6
+
+
+def test_choices_are_told_in_words() -> None:
+    assert (
+        choice_words({"rule/decay": "scalar", "rule/erase": "none", "training/learning_rate": 1e-3}) == "scalar decay"
+    )
+    assert choice_words({"rule/decay": "none"}) == "plain"
+    assert choice_words({"rule/residual": "fixed", "rule/residual=fixed/lam": 0.314}) == "fixed residual, 0.31 lam"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind", "message"),
+    [
+        (["trials=many"], ConfigError, "trials must be an integer; got 'many'"),
+        (["trails=3"], ConfigError, "unknown key trails in"),
+        (["space=delta_famly"], SpaceError, "unknown space 'delta_famly'; did you mean delta_family?"),
+        (["baselines=[gla]"], SpaceError, "no choice of its holes makes gla"),
+        (
+            ["objectives={recal: maximize}"],
+            ConfigError,
+            "objectives.recal is measured by no task; did you mean recall?",
+        ),
+        (["objectives={recall: minimize}"], ConfigError, "objectives.recall must be maximize"),
+        (["training.learning_rate=-1"], ConfigError, "training.learning_rate must be > 0; got -1"),
+        (["training.learning_rat=1"], ConfigError, "unknown key learning_rat in training; did you mean learning_rate?"),
+        (["rungs.eta=1"], ConfigError, "rungs.eta must be >= 2; got 1"),
+        (["resources.gpus=0.3"], ConfigError, "resources.gpus must be a whole number or a fraction 1/n; got 0.3"),
+        (["rungs.count=20"], StudyError, "20 rungs need a larger budget than 512 tokens; use fewer rungs"),
+    ],
+)
+def test_a_bad_question_is_refused_in_one_line_and_writes_nothing(
+    home: Path, tmp_path: Path, overrides: list[str], kind: type[ArchsearchError], message: str
+) -> None:
+    with pytest.raises(kind) as error:
+        run_study(read_config(StudyConfig, home / "study.yaml", [f"directory={tmp_path}/study", *overrides]))
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_directory_that_is_no_study_is_refused(tmp_path: Path) -> None:
+    for read in (
+        lambda path: commands.status(path, json=False),
+        commands.report,
+        lambda path: commands.resume(path, []),
+    ):
+        with pytest.raises(StudyError, match=r"a study's directory holds study\.json"):
+            read(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_given_replace_those_of_the_space(home: Path) -> None:
+    config = read_config(StudyConfig, home / "study.yaml", ["training.learning_rate=0.003", "layer.conv=2"])
+    space = config.load_space()
+    assert "training/learning_rate" not in space.holes
+    assert (space.training.learning_rate, space.layer.conv, space.model.width) == (0.003, 2, 16)
+    assert space.layer.operands == replace(space.layer).operands != {}
+
+
+def test_a_space_in_a_file_of_the_users_own(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from archsearch import Model, Rule, Space, Training, delta_write, gate, key, query, read, value\n"
+        "from archsearch import log_uniform, one_of\n"
+        "b = gate('beta')\n"
+        "strength = one_of(b, 0.5 * b, name='strength')\n"
+        "RULE = Rule('mine', delta_write(key('k'), value('v'), strength=strength), read(query('q')))\n"
+        "SPACE = Space(rule=RULE, model=Model(), training=Training(learning_rate=log_uniform(1e-3, 1e-2)))\n"
+    )
+    config = read_config(StudyConfig, home / "study.yaml", [f"space={tmp_path}/mine.py", "baselines=[delta_net]"])
+    assert list(config.load_space().holes) == ["rule/strength", "training/learning_rate"]
+    with pytest.raises(HoleError, match="rule/strength"):
+        archsearch.resolve(config.load_space(), {"rule/strength": "none"})
