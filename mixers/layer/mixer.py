@@ -16,23 +16,25 @@ from archsearch.kernels.dispatch import Backend, compile
 from archsearch.mixers.layer.cache import MixerCache, advance, positions_of
 from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.initialisation import Stream
-from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.layer.options import Layer, Linear
 from archsearch.mixers.layer.output import Output
 from archsearch.mixers.layer.packing import Packing, packing_of
 from archsearch.mixers.layer.plan import LayerPlan, Part
 from archsearch.mixers.layer.planning import layer_of, plan_layer
 from archsearch.mixers.layer.shapes import parted
-from archsearch.mixers.layer.sources import Source, source_of
+from archsearch.mixers.layer.sources import Source, source_key, source_of
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """Neighbouring rows of the fused projection that share a convolution, or one source without any.
 
-    sources: their names. inputs, sizes: rows before and after the lift of each. convolution: its number, if any.
+    sources: their keys. lifts: whether any of them lifts its rows. inputs, sizes: rows of each before and after that.
+    convolution: its number, if any.
     """
 
     sources: tuple[str, ...]
+    lifts: bool
     inputs: tuple[int, ...]
     sizes: tuple[int, ...]
     convolution: int | None
@@ -64,7 +66,9 @@ class Mixer(nn.Module):
         stream = stream or Stream.fresh()
         alike = self.plan.alike()
         self.projection = nn.Parameter(_projection(self.plan, stream))
-        self.sources = nn.ModuleDict({_key(parts): source_of(parts, stream / _key(parts)) for parts in alike})
+        self.sources = nn.ModuleDict(
+            {source_key(parts): source_of(parts, stream / source_key(parts)) for parts in alike}
+        )
         self.convolutions = nn.ModuleList(_convolutions(self.plan, stream))
         self.output = Output(self.plan, stream)
         self._blocks = _blocks(self.plan, alike)
@@ -126,7 +130,7 @@ class Mixer(nn.Module):
         self, block: Block, rows: Tensor, cache: MixerCache | None, packing: Packing | None
     ) -> dict[str, Tensor]:
         """The block's rows, lifted and convolved, by source."""
-        if block.inputs != block.sizes or len(block.sources) == 1:
+        if block.lifts:
             pieces = zip(block.sources, parted(rows, block.inputs), strict=True)
             lifted = [self._source(name).lifted(piece) for name, piece in pieces]
             rows = lifted[0] if len(lifted) == 1 else torch.cat(lifted, dim=-1)
@@ -173,10 +177,6 @@ class Mixer(nn.Module):
             raise OperandError(f"the cache must hold {sequences} sequences; got {held}. Use init_cache({sequences})")
 
 
-def _key(parts: tuple[Part, ...]) -> str:
-    return "_".join(part.name for part in parts)
-
-
 def _projection(plan: LayerPlan, stream: Stream) -> Tensor:
     """[inputs, width], the rows of each operand drawn by its name."""
     blocks = [(part.name, part.inputs) for part in plan.parts] + [("gate", plan.gate_inputs)]
@@ -197,11 +197,14 @@ def _blocks(plan: LayerPlan, alike: tuple[tuple[Part, ...], ...]) -> list[Block]
     for width, group in groupby(keyed, key=lambda pair: pair[0]):
         members = [parts for _, parts in group]
         inputs = tuple(sum(part.inputs for part in parts) for parts in members)
+        lifts = any(part.map not in (None, Linear()) for parts in members for part in parts)
         sizes = tuple(sum(part.size for part in parts if part.map is not None) for parts in members)
-        blocks.append(Block(tuple(map(_key, members)), inputs, sizes, widths.index(width) if width > 0 else None))
+        blocks.append(
+            Block(tuple(map(source_key, members)), lifts, inputs, sizes, widths.index(width) if width > 0 else None)
+        )
     return blocks
 
 
 def _order(plan: LayerPlan, alike: tuple[tuple[Part, ...], ...]) -> list[str]:
     place = {part.name: place for place, part in enumerate(plan.evaluation())}
-    return [_key(parts) for parts in sorted(alike, key=lambda parts: max(place[part.name] for part in parts))]
+    return [source_key(parts) for parts in sorted(alike, key=lambda parts: max(place[part.name] for part in parts))]

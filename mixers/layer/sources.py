@@ -254,6 +254,12 @@ MODULES: Mapping[type, type[Source]] = {
 }
 
 
+def source_key(parts: Sequence[Part]) -> str:
+    """The name of a source in `Mixer.sources`: its operands', with a + after one that every ModuleDict has (`keys`)."""
+    key = "+".join(part.name for part in parts)
+    return f"{key}+" if hasattr(nn.ModuleDict(), key) else key
+
+
 def source_of(parts: Sequence[Part], stream: Stream) -> Source:
     """The module that makes `parts`, which are alike."""
     return MODULES[type(parts[0].source)](parts, stream)

@@ -23,7 +23,7 @@ from archsearch.dsl import (
 )
 from archsearch.errors import OperandError
 from archsearch.mixers.layer.mixer import Mixer
-from archsearch.mixers.layer.options import Layer, LogSigmoid, LowRank, Projection, Sigmoid, Static, Vector
+from archsearch.mixers.layer.options import Layer, Linear, LogSigmoid, LowRank, Projection, Sigmoid, Static, Vector
 from archsearch.mixers.zoo import rules
 
 WIDTH, HEADS, LENGTH = 32, 2, 21
@@ -39,8 +39,10 @@ RULES = {
     "feedback": Rule("feedback", decay(-0.1), delta_write(k, v, residual=query_feedback(q, gate("lam"))), read(q)),
     "grouped": rules["eda"],
     "odd_convolutions": rules["gated_delta_net"],
+    "biased": Rule("biased", decay(log_decay("values")), delta_write(key("keys"), v, strength=gate("half")), read(q)),
 }
 LAYERS = {
+    "biased": Layer(operands={"q": Vector(Linear(bias=True)), "half": Linear(bias=True)}),
     "signed": Layer(output_gate="sigmoid", norm_eps=1e-6),
     "projected": Layer(operands={"e": Projection("q"), "beta": Sigmoid(0.0, 2.0, LowRank(4, shared=True, bias=True))}),
     "static": Layer(conv=0, operands={"e": Static(), "g": LogSigmoid(2.0, LowRank(3)), "v": Vector(activation="relu")}),
