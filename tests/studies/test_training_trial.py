@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 import archsearch
 from archsearch.errors import CheckpointError, ConfigError
+from archsearch.mixers.models.language_model import LanguageModel
+from archsearch.mixers.models.options import Model
+from archsearch.mixers.zoo import rules
 from archsearch.spaces.options import Precision, Schedule, Training
 from archsearch.studies import records as records  # the child process puts its fault there
 from archsearch.studies.outcomes import Outcome, Unstable, classify
@@ -223,6 +226,17 @@ def test_constants_embeddings_and_biases_do_not_decay() -> None:
     assert (decayed["weight_decay"], spared["weight_decay"]) == (0.3, 0.0)
     assert sorted(names[id(p)] for p in decayed["params"]) == ["layer.weight_hh_l0", "layer.weight_ih_l0"]
     assert {"embedding.weight", "constant", "layer.bias_hh_l0"} < {names[id(p)] for p in spared["params"]}
+
+
+def test_gate_constants_and_the_embedding_of_a_language_model_do_not_decay() -> None:
+    model = LanguageModel(rules["kda"], Model(width=16, heads=2, layers=1), None, 12)
+    decayed, spared = build_optimiser(model, Training()).param_groups
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    spared_names = {names[id(p)] for p in spared["params"]}
+    assert any(name.startswith("embedding") for name in spared_names)
+    assert any(name.endswith("A_log") for name in spared_names) and any("dt_bias" in name for name in spared_names)
+    assert all(names[id(p)].rsplit(".", 1)[-1] not in ("A_log", "dt_bias") for p in decayed["params"])
+    assert {p.ndim for p in decayed["params"]} <= {2, 3}
 
 
 @pytest.mark.parametrize("schedule", Schedule)

@@ -1,0 +1,97 @@
+"""Training on a GPU: bfloat16 products, checkpoints that are gone on from, and memory that runs out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from archsearch.mixers.models.options import Model
+from archsearch.mixers.zoo import rules
+from archsearch.spaces.options import Budget, Precision, Training
+from archsearch.studies.outcomes import Outcome, classify
+from archsearch.studies.tasks.mqar import MqarOptions
+from archsearch.studies.tasks.registry import Tasks
+from archsearch.studies.training.config import TrialConfig
+from archsearch.studies.training.language import plan_trial
+from archsearch.studies.training.run import Run, Step
+from archsearch.studies.training.trial import train_trial
+
+pytestmark = pytest.mark.gpu
+
+
+class Stopping:
+    """Lets a trial go on up to a fraction."""
+
+    rung_fractions = (1.0,)
+
+    def __init__(self, stop: float) -> None:
+        self.stop = stop
+        self.values: list[dict[str, float]] = []
+
+    def check_fence(self) -> None: ...
+
+    def record(self, fraction: float, values: Mapping[str, float], seconds: float) -> None:
+        self.values.append(dict(values))
+
+    def goes_on(self, fraction: float) -> bool:
+        return fraction < self.stop
+
+
+def config(rule: str) -> TrialConfig:
+    tasks = Tasks(mqar=MqarOptions(length=64, pairs=4, vocabulary=32, evaluation=256))
+    model = Model(width=64, heads=1, layers=1, mlp_ratio=0)
+    training = Training(learning_rate=1e-2, batch_tokens=4096, warmup=0.05)
+    return TrialConfig(rule, tasks, model, training=training, budget=Budget(tokens=2_000_000), device="cuda")
+
+
+def losses(directory: Path, rule: str, stops: tuple[float, ...]) -> tuple[list[float], dict[str, float]]:
+    seen: list[Tensor] = []
+    supervisor = Stopping(0)
+
+    def watch(step: Step) -> None:
+        seen.append(step.loss)
+
+    for stop in stops:
+        supervisor = Stopping(stop)
+        train_trial(plan_trial(config(rule)), directory, supervisor, watch)
+    return [float(loss) for loss in seen], supervisor.values[-1]
+
+
+@pytest.mark.parametrize("rule", ["gated_delta_net", "q_delta", "eda"])
+def test_a_model_learns_in_bfloat16_and_goes_on_from_its_checkpoint(tmp_path: Path, rule: str) -> None:
+    assert rule in rules
+    whole, values = losses(tmp_path / "whole", rule, (1.0,))
+    pieces, again = losses(tmp_path / "pieces", rule, (0.5, 1.0))
+    assert len(whole) == len(pieces) == 489
+    assert values["recall"] > 0.9 and again["recall"] > 0.9
+    early = len(whole) // 4
+    assert pieces[:early] == pytest.approx(whole[:early], rel=0.05)
+
+
+class Greedy(nn.Module):
+    """Asks for more memory than there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2, 2))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return torch.empty(2**45, device=tokens.device)
+
+
+def test_memory_that_runs_out_has_its_own_class() -> None:
+    task = MqarOptions(length=8, pairs=1, vocabulary=8).build()
+    run = Run(task, Greedy(), Training(precision=Precision.BFLOAT16), 640, 0, torch.device("cuda"))
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        run.advance(1.0)
+    assert classify(caught.value) is Outcome.OUT_OF_MEMORY
+
+
+def test_weights_stay_in_float32(tmp_path: Path) -> None:
+    plan = plan_trial(config("gated_delta_net"))
+    model = plan.build(plan.entries[0].task)
+    run = Run(plan.entries[0].task, model, plan.training, 8192, 0, plan.device)
+    run.advance(1.0)
+    assert all(tensor.dtype is torch.float32 for name, tensor in run.tensors().items() if name.startswith("model/"))
