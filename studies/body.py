@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -22,17 +22,20 @@ from archsearch.studies.training.typed_data import from_plain
 
 @dataclass(frozen=True, slots=True)
 class TrainingBody:
-    """Trains one model a task, side by side. threads: of the CPU."""
+    """Trains one model a task, side by side. threads: of the CPU. gpus: of one trial; 0 trains on the CPU."""
 
     threads: int
+    gpus: float = 0.0
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
         torch.set_num_threads(self.threads)
-        config = trial_config(clerk.plan, clerk.proposal)
+        if 0 < self.gpus < 1:
+            torch.cuda.set_per_process_memory_fraction(self.gpus)
+        config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
         tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
         known = _counts(config, next(iter(tasks.values())))
-        plan = plan_trial(config, tasks, known)
+        plan = replace(plan_trial(config, tasks, known), identity=_identity(clerk))
         return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
 
 
@@ -42,6 +45,11 @@ def trial_config(plan: Mapping[str, Any], proposal: Mapping[str, Any]) -> TrialC
     parts = {name: proposal[name] for name in ("rule", "layer", "model", "training", "budget")}
     shared = {"tasks": config["tasks"], "evaluations": config["evaluations"], "backend": config["backend"]}
     return from_plain(TrialConfig, {**parts, **shared, "seed": plan["fixed"]["seed"]}, "the study's files")
+
+
+def _identity(clerk: Clerk) -> dict[str, Any]:
+    """What a checkpoint must agree with; the device is no part of it, since a trial may go on elsewhere."""
+    return {"variant_hash": clerk.proposal["variant_hash"], "question": clerk.plan["fixed"]}
 
 
 @functools.lru_cache(maxsize=2)

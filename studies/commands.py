@@ -31,6 +31,9 @@ from archsearch.studies.training.progress import shown_progress
 WIDTH = 120
 """Columns where the output is no terminal."""
 
+SECONDS_BETWEEN_LINES = 20.0
+"""Between two lines of progress."""
+
 BRIEF = ("rank", "trial", "name", "outcome", "learning_rate")
 """Columns of the ranking that a terminal shows, beside the objectives."""
 
@@ -100,7 +103,7 @@ def _carry_out(config: StudyConfig) -> None:
     """Run to the end, narrated; then what came out."""
     console.print(f"Study in {config.directory}: {config.trials} trials beside {len(config.baselines)} baselines")
     try:
-        directory = run_study(config, announce=_narrator())
+        directory = run_study(config, announce=_narrator(), on_look=_progress(config.directory))
     except KeyboardInterrupt:
         console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {config.directory}")
         raise
@@ -121,6 +124,27 @@ def _narrator() -> Callable[[str], None]:
         console.print(f"{seconds // 60:3d}:{seconds % 60:02d}  {text}")
 
     return tell
+
+
+def _progress(directory: Path) -> Callable[[], None]:
+    """Prints how far the study has come, now and then."""
+    told = time.monotonic()
+
+    def look() -> None:
+        nonlocal told
+        if time.monotonic() - told < SECONDS_BETWEEN_LINES:
+            return
+        told = time.monotonic()
+        found = read_status(StudyDirectory(directory))
+        running = ", ".join(f"trial {trial['trial']} {trial['progress']:.0%}" for trial in found.running)
+        left = "" if found.seconds_left is None else f"; about {_minutes(found.seconds_left)} left"
+        console.print(f"        {found.ended} of {found.wanted} ended; {running}{left}", style="dim")
+
+    return look
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _print_ranking(evidence: Evidence) -> None:
@@ -162,7 +186,7 @@ def _print_status(found: Status) -> None:
     for rung in found.rungs:
         console.print(f"  rung at {rung['tokens']:,} tokens: {_rung_words(rung)}")
     if found.seconds_left is not None and found.ended < found.wanted:
-        console.print(f"  about {found.seconds_left / 60:.0f} min left")
+        console.print(f"  about {_minutes(found.seconds_left)} left")
     finished = found.ended >= found.wanted
     console.print(f"Next: archsearch study {'best' if finished or found.driver else 'resume'} {found.directory}")
 

@@ -105,8 +105,8 @@ class _Waiting:
 class Driver:
     """One run of a study. The caller holds the study's lock.
 
-    resolve: turns a chooser into a point of the space. announce: told in words what happened. free_pass_every: see
-    RungOptions. objectives: as in the plan.
+    resolve: turns a chooser into a point of the space. announce: told in words what happened. on_look: called each
+    time round. free_pass_every: see RungOptions. objectives: as in the plan.
     """
 
     directory: StudyDirectory
@@ -120,6 +120,7 @@ class Driver:
     free_pass_every: int = 0
     patience: Patience = Patience()
     announce: Callable[[str], None] = lambda text: None
+    on_look: Callable[[], None] = lambda: None
     _live: dict[int, _Live] = field(default_factory=dict[int, _Live])
     _queue: list[_Waiting] = field(default_factory=list[_Waiting])
     _losses: dict[int, _Losses] = field(default_factory=dict[int, _Losses])
@@ -137,12 +138,15 @@ class Driver:
         while True:
             self._fill_slots()
             if not self._live and not self._queue:
-                return
+                break
             departures = self.executor.departures(self.patience.poll)
             self._read_metrics()
             for departure in departures:
                 self._collect(departure)
             self._end_hung_trials()
+            self.on_look()
+        if self._duplicates_in_a_row >= DUPLICATES_BEFORE_END:
+            self.announce(f"the space is spent: {self._duplicates_in_a_row} proposals in a row were tried before")
 
     # Reconciliation
 
@@ -302,6 +306,9 @@ class Driver:
         if tokens > losses.tokens:
             losses.tokens, losses.lost = tokens, 0
         losses.lost += 1
+        if cause.startswith("OutOfMemoryError") and losses.lost > 1:
+            self._end(number, Outcome.OUT_OF_MEMORY, cause)
+            return
         if losses.lost >= self.patience.attempts:
             self._end(number, Outcome.INFRASTRUCTURE, cause)
             return

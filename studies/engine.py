@@ -25,11 +25,12 @@ def carry_out(
     patience: Patience | None = None,
     announce: Callable[[str], None] = lambda text: None,
     on_begin: Callable[[], None] = lambda: None,
+    on_look: Callable[[], None] = lambda: None,
 ) -> None:
     """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end.
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
-    on_begin: called before it, once the question stands.
+    on_begin: called before it, once the question stands. on_look: called each time the driver looks at the files.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan; BugError.
     """
     directory.path.mkdir(parents=True, exist_ok=True)
@@ -54,6 +55,7 @@ def carry_out(
                 free_pass_every=plan.rungs.free_pass_every,
                 patience=patience or Patience(),
                 announce=announce,
+                on_look=on_look,
             ).run()
         finally:
             workers.close()

@@ -35,13 +35,14 @@ def run_study(
     config: StudyConfig | Path | str,
     *,
     announce: Callable[[str], None] = lambda text: None,
+    on_look: Callable[[], None] = lambda: None,
     workers: Callable[[StudyConfig], Executor] | None = None,
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. workers: what trains; None is Ray. Returns the study's directory. Errors:
-    ConfigError, SpaceError, TaskError for a bad question, before anything is written; StudyError for a directory of
-    another question; StudyLockedError; BugError.
+    announce: told in words what happens. on_look: called often while it runs. workers: what trains; None is Ray.
+    Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
+    written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
     if not isinstance(config, StudyConfig):
         config = read_config(StudyConfig, Path(config))
@@ -57,6 +58,7 @@ def run_study(
         executor=lambda: (workers or ray_workers)(config),
         limits=Limits(config.trials, config.resources.time_limit),
         announce=announce,
+        on_look=on_look,
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     return directory
@@ -147,4 +149,4 @@ def ray_workers(config: StudyConfig) -> Executor:
     from archsearch.studies.body import TrainingBody
     from archsearch.studies.ray_executor import RayExecutor
 
-    return RayExecutor(TrainingBody(config.resources.cpus), config.resources)
+    return RayExecutor(TrainingBody(config.resources.cpus, config.resources.gpus), config.resources)
