@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+
 from archsearch.errors import StudyError
 from archsearch.mixers.models import counts
 from archsearch.studies.directory import Measurement, Result, TrialDirectory
@@ -54,6 +56,7 @@ def run_trial(config: TrialConfig, show: Show, announce: Callable[[str], None]) 
         if done is not None and done.outcome is Outcome.COMPLETE:
             return done
         trial.raise_fence(trial.attempt() + 1)
+        torch.set_num_threads(config.threads)
         return _train(trial, plan, show, announce)
 
 
