@@ -11,13 +11,14 @@ from archsearch.studies.clerk import Assignment
 class Resources:
     """What trials may use.
 
-    cpus: cores of one trial, its threads too. gpus: GPUs of one trial; a fraction 1/n lets n trials share one.
+    cpus: cores of one trial, its threads too. gpus: GPUs of one trial; a fraction 1/n lets n trials share one; None
+    is a whole one where the cluster has any, else 0.
     concurrent: trials at a time; None is as many as fit. ray_address: a running cluster to join, or "auto"; None
     starts one on this machine. time_limit: seconds after which no new trial begins; None is no limit.
     """
 
     cpus: int = 1
-    gpus: float = 0.0
+    gpus: float | None = None
     concurrent: int | None = None
     ray_address: str | None = None
     time_limit: float | None = None
@@ -26,7 +27,7 @@ class Resources:
         """Refuse numbers out of range."""
         if self.cpus < 1:
             raise ConfigError(f"resources.cpus must be >= 1; got {self.cpus}")
-        if self.gpus < 0 or (0 < self.gpus < 1 and abs(1 / self.gpus - round(1 / self.gpus)) > 0.02):
+        if self.gpus is not None and not _is_share(self.gpus):
             raise ConfigError(f"resources.gpus must be a whole number or a fraction 1/n; got {self.gpus}")
         if self.concurrent is not None and self.concurrent < 1:
             raise ConfigError(f"resources.concurrent must be >= 1; got {self.concurrent}")
@@ -65,3 +66,8 @@ class Executor(Protocol):
     def close(self) -> None:
         """End everything."""
         ...
+
+
+def _is_share(gpus: float) -> bool:
+    """Whether it is 0, 1, 2, ... or 1/n."""
+    return gpus >= 0 and (gpus.is_integer() or (gpus < 1 and abs(1 / gpus - round(1 / gpus)) < 0.02))

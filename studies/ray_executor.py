@@ -4,6 +4,8 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import ray
@@ -17,14 +19,20 @@ from archsearch.studies.executor import Departure, Resources
 class RayExecutor:
     """One actor a slot, of one process. An actor without a GPU serves trial after trial until one of them fails."""
 
-    def __init__(self, body: Body, resources: Resources) -> None:
-        """Start Ray on this machine, or join a cluster. StudyError if a trial can never fit."""
+    def __init__(self, make_body: Callable[[Resources], Body], resources: Resources) -> None:
+        """Start Ray on this machine, or join a cluster. StudyError if a trial can never fit.
+
+        make_body: told what one trial has, its GPUs no longer open.
+        """
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             _start_ray(resources)
+        available = cast(dict[str, float], ray.cluster_resources())
+        if resources.gpus is None:
+            resources = replace(resources, gpus=min(1.0, available.get("GPU", 0.0)))
         self._resources = resources
-        self._body = body
-        self.slots = _slots(cast(dict[str, float], ray.cluster_resources()), resources)
+        self._body = make_body(resources)
+        self.slots = _slots(available, resources)
         self._idle: list[Any] = []
         self._busy: dict[Any, tuple[Any, Assignment]] = {}
 
@@ -75,7 +83,9 @@ class RayExecutor:
         return Departure(assignment, "")
 
     def _new_actor(self) -> Any:
-        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=self._resources.gpus, max_restarts=0)(_Worker)
+        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=self._resources.gpus or 0.0, max_restarts=0)(
+            _Worker
+        )
         return remote.remote(self._body)
 
 
@@ -104,10 +114,11 @@ def _start_ray(resources: Resources) -> None:
 def _slots(available: dict[str, float], resources: Resources) -> int:
     """How many trials fit at a time; StudyError if none does."""
     fits = int(available.get("CPU", 0) // resources.cpus)
-    if resources.gpus:
-        fits = min(fits, int(available.get("GPU", 0) / resources.gpus + 1e-9))
+    gpus = resources.gpus or 0.0
+    if gpus:
+        fits = min(fits, int(available.get("GPU", 0) / gpus + 1e-9))
     if fits < 1:
-        needed = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs"
+        needed = f"{resources.cpus} CPUs and {gpus:g} GPUs"
         has = f"{available.get('CPU', 0):g} CPUs and {available.get('GPU', 0):g} GPUs"
         raise StudyError(f"a trial needs {needed}; the cluster has {has}; lower resources.cpus or resources.gpus")
     return fits if resources.concurrent is None else min(fits, resources.concurrent)

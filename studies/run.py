@@ -149,4 +149,4 @@ def ray_workers(config: StudyConfig) -> Executor:
     from archsearch.studies.body import TrainingBody
     from archsearch.studies.ray_executor import RayExecutor
 
-    return RayExecutor(TrainingBody(config.resources.cpus, config.resources.gpus), config.resources)
+    return RayExecutor(lambda given: TrainingBody(given.cpus, given.gpus or 0.0), config.resources)

@@ -146,7 +146,7 @@ def main() -> int:
     try:
         study(
             options.directory,
-            lambda: RayExecutor(ToyBody(options.pause), resources),
+            lambda: RayExecutor(lambda given: ToyBody(options.pause), resources),
             trials=options.trials,
             announce=lambda text: print(f"{time.time():.2f} {text}", flush=True),
         )
