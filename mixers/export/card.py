@@ -65,7 +65,14 @@ def _generation(module: Module) -> str:
     made = f"{module.name}.load().generate(torch.tensor([[0, 1, 2, 3]]), 8)"
     if module.text:
         made = f'{module.name}.complete("def main(", 40)'
-    return template("generation.md", name=module.name, generated=f"print({made})") + "\n"
+    inputs = _inputs(module).replace("model(tokens)", "model(tokens).logits")
+    return "\n".join(
+        [
+            template("generation.md", name=module.name, generated=f"print({made})"),
+            template("transformers.md", inputs=inputs),
+            "",
+        ]
+    )
 
 
 def _sizes(module: Module, counts: Mapping[str, int]) -> list[list[str]]:

@@ -17,6 +17,7 @@ from archsearch.errors import ExportError
 from archsearch.mixers.export.card import card
 from archsearch.mixers.export.configuration import FILE, Configuration, config_text, described, file_hash
 from archsearch.mixers.export.evidence import evidence
+from archsearch.mixers.export.hugging_face import config_keys, modeling_text, tokenizer_files
 from archsearch.mixers.export.load import WEIGHTS
 from archsearch.mixers.export.module import Module, Origin
 from archsearch.mixers.export.module_text import module_text
@@ -86,13 +87,17 @@ def _write(directory: Path, module: Module, trained: nn.Module, origin: Origin) 
     (directory / "selftest.py").write_text(template("selftest", name=module.name) + "\n", encoding="utf-8")
     (directory / "selftest.safetensors").write_bytes(save(evidence(module, trained)))
     names = [f"{module.name}.py", WEIGHTS, "selftest.py", "selftest.safetensors"]
+    if module.model is not None:
+        beside = {f"modeling_{module.name}.py": modeling_text(module, trained) + "\n", **tokenizer_files(module)}
+        for name, text in beside.items():
+            (directory / name).write_text(text, encoding="utf-8")
+        names += beside
     hashes = {name: file_hash(directory / name) for name in names}
     text = card(module, counts, versions, origin, hashes)
     (directory / "README.md").write_text(text, encoding="utf-8")
     files = {**hashes, "README.md": file_hash(directory / "README.md")}
     configuration = Configuration(**described(module, counts, origin.trial), versions=versions, files=files)
-    others = {"model_type": f"archsearch_{module.name}"}
-    (directory / FILE).write_text(config_text(configuration, others), encoding="utf-8")
+    (directory / FILE).write_text(config_text(configuration, config_keys(module)), encoding="utf-8")
 
 
 def _counts(trained: nn.Module) -> dict[str, int]:
