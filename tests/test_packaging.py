@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -110,3 +111,15 @@ def test_the_wheel_holds_the_floors_as_files(tmp_path: Path) -> None:
     assert {"archsearch/py.typed", *(f"archsearch/{floor}/__init__.py" for floor in FLOORS)} <= names
     assert "archsearch/studies/configs/quickstart.yaml" in names
     assert not [name for name in names if name.startswith(("tests/", "kernels/", "spaces/"))]
+
+
+def test_the_wheel_runs_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path)
+    program = "import archsearch; print(archsearch.__file__); print(archsearch.compile(archsearch.rules['eda']).source)"
+    alone = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{tmp_path}/archsearch/__init__.py")
+    assert "@triton.jit" in done.stdout
