@@ -1,0 +1,88 @@
+"""The suite on a CUDA device, at full width: bfloat16 within the bounds of the table, float32, and bits that repeat."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from archsearch.dsl import Rule
+from archsearch.kernels.conformance import PROPERTIES, Shape, run_conformance
+from archsearch.kernels.conformance.made_up import RULES
+from archsearch.kernels.conformance.random_rules import random_rule
+from archsearch.mixers.zoo import rules
+
+pytestmark = pytest.mark.gpu
+
+NAMED: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
+WHOLE_SUITE = ("gated_delta_net", "kda", "q_delta", "eda", "gated_delta_product", "signed_between", "previous_group")
+AGREEMENT = "chunk_matches_token_loop"
+FULL = Shape(batch=8, tokens=4096, heads=16, value_heads=16, key_dim=128, value_dim=128)
+SHAPES = [
+    Shape(batch=1, tokens=15, heads=1, value_heads=1, key_dim=64, value_dim=64),
+    Shape(batch=2, tokens=75, heads=2, value_heads=4, key_dim=60, value_dim=64),
+    Shape(batch=2, tokens=500, heads=3, value_heads=3, key_dim=64, value_dim=100),
+    Shape(batch=2, tokens=1000, heads=1, value_heads=4, key_dim=128, value_dim=128),
+    Shape(batch=1, tokens=1500, heads=2, value_heads=2, key_dim=100, value_dim=60),
+    Shape(batch=1, tokens=259, heads=2, value_heads=2, key_dim=256, value_dim=256),
+    Shape(batch=1, tokens=131, heads=1, value_heads=1, key_dim=16, value_dim=16),
+]
+"""Lengths, widths and head ratios at which flash-linear-attention tests its own kernels, and the ends of the range of
+widths.
+"""
+
+
+def conforms(
+    rule: Rule,
+    name: str,
+    dtype: torch.dtype,
+    *,
+    shape: Shape | None = None,
+    chunk_sizes: tuple[int, int] | None = None,
+    seed: int = 0,
+) -> None:
+    verdicts = run_conformance(
+        rule,
+        "triton",
+        "cuda",
+        dtype,
+        properties=[name],
+        shape=shape,
+        chunk_sizes=chunk_sizes,
+        seed=seed,
+    )
+    assert verdicts[0].passed, f"{verdicts[0]}\n{rule}"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("rule", NAMED.values(), ids=lambda rule: rule.name)
+def test_kernels_agree_with_the_token_loop(rule: Rule, dtype: torch.dtype) -> None:
+    conforms(rule, AGREEMENT, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", [name for name in PROPERTIES if name != AGREEMENT])
+@pytest.mark.parametrize("rule", WHOLE_SUITE)
+def test_kernels_conform(rule: str, name: str, dtype: torch.dtype) -> None:
+    conforms(NAMED[rule], name, dtype)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"T{shape.tokens}-K{shape.key_dim}-V{shape.value_dim}")
+@pytest.mark.parametrize("rule", ["gated_delta_net", "kda"])
+def test_kernels_agree_at_many_shapes(rule: str, shape: Shape) -> None:
+    conforms(NAMED[rule], AGREEMENT, torch.bfloat16, shape=shape, chunk_sizes=(32, 64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16], ids=str)
+@pytest.mark.parametrize("rule", ["gated_delta_net", "q_delta", "eda"])
+def test_kernels_agree_in_half_precision(rule: str, dtype: torch.dtype) -> None:
+    conforms(NAMED[rule], AGREEMENT, dtype)
+
+
+@pytest.mark.parametrize("rule", ["gated_delta_net", "kda", "eda"])
+def test_full_size_repeats_bit_for_bit(rule: str) -> None:
+    conforms(NAMED[rule], "repeats_are_bitwise", torch.bfloat16, shape=FULL, chunk_sizes=(64, 64))
+
+
+@pytest.mark.parametrize("seed", range(2000, 2012))
+def test_kernels_agree_on_random_rules(seed: int) -> None:
+    conforms(random_rule(seed), AGREEMENT, torch.bfloat16, seed=seed)
