@@ -60,10 +60,10 @@ def tokenizer_files(module: Module) -> Mapping[str, str]:
     """tokenizer.json and its configuration, ids = bytes and one token that starts a text; empty for other tokens."""
     if not module.text or module.vocabulary <= BYTES:
         return {}
-    start = {"id": BYTES, "content": START, "special": True}
+    start: dict[str, Any] = {"id": BYTES, "content": START, "special": True}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     layout = [{"SpecialToken": {"id": START, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
-    tokenizer = {
+    tokenizer: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
