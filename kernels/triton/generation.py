@@ -11,7 +11,7 @@ from archsearch.kernels.triton import adjoint
 from archsearch.kernels.triton.expressions import load_text, pointer, scale_text, split, vector_text
 from archsearch.kernels.triton.single_step import step_holes
 from archsearch.kernels.triton.template import filled
-from archsearch.lowering import NormalForm, canonical_text
+from archsearch.lowering import NormalForm, Row, canonical_text
 
 KERNELS = ("solve", "scan", "reverse", "gradients", "step")
 ROLES = ("residual", "write", "read")
@@ -56,6 +56,7 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "several": len(form.rows) > 1,
         "quarters": span(form) > 4 and any(row.residual for row in form.rows),
         "kept": keeps_rows(form),
+        "same": any(row.residual for row in form.rows) and not keeps_rows(form) and all(map(_same, form.rows)),
         "signed": any(decay.sign is not None for decay in form.decays),
         "learned_decay": adjoint.learned_decay(form),
         "residual": any(row.residual for row in form.rows),
@@ -63,6 +64,11 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "push_targets": any(row.target for row in form.rows) or has_bonus(form),
         "bonus": has_bonus(form),
     }
+
+
+def _same(row: Row) -> bool:
+    """Whether a row's residual and write addresses differ by a number at most; a residual that is zero has the number 0."""
+    return not row.residual or split(row.residual).vector == split(row.write).vector
 
 
 def _holes(form: NormalForm) -> dict[str, str]:
