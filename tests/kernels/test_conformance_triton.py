@@ -1,14 +1,7 @@
 """The suite on the generated kernels: in float32 under Triton's interpreter, or on the device where there is one."""
 
-import os
-
-import torch
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
-
 import pytest
+import torch
 
 from archsearch.dsl import Rule
 from archsearch.kernels.conformance import PROPERTIES, Shape, run_conformance
@@ -32,12 +25,12 @@ SMALL = (Shape(batch=2, tokens=35, heads=1, value_heads=2, key_dim=5, value_dim=
 TWO_CHUNKS = (Shape(batch=1, tokens=67, heads=1, value_heads=1, key_dim=5, value_dim=7), (16, 32))
 
 
-def conforms(rule: Rule, name: str, sizes: tuple[Shape, tuple[int, int]], seed: int = 0) -> None:
+def conforms(device: torch.device, rule: Rule, name: str, sizes: tuple[Shape, tuple[int, int]], seed: int = 0) -> None:
     shape, chunks = sizes
     verdicts = run_conformance(
         rule,
         "triton",
-        DEVICE,
+        device,
         torch.float32,
         properties=[name],
         shape=shape,
@@ -48,23 +41,23 @@ def conforms(rule: Rule, name: str, sizes: tuple[Shape, tuple[int, int]], seed: 
 
 
 @pytest.mark.parametrize("rule", NAMED.values(), ids=lambda rule: rule.name)
-def test_kernels_agree_with_the_token_loop(rule: Rule) -> None:
-    conforms(rule, AGREEMENT, SMALLEST)
+def test_kernels_agree_with_the_token_loop(rule: Rule, interpreted: torch.device) -> None:
+    conforms(interpreted, rule, AGREEMENT, SMALLEST)
 
 
 @pytest.mark.parametrize("rule", rules.values(), ids=lambda rule: rule.name)
-def test_kernels_agree_at_two_chunk_sizes(rule: Rule) -> None:
-    conforms(rule, AGREEMENT, TWO_CHUNKS)
+def test_kernels_agree_at_two_chunk_sizes(rule: Rule, interpreted: torch.device) -> None:
+    conforms(interpreted, rule, AGREEMENT, TWO_CHUNKS)
 
 
 @pytest.mark.parametrize(("rule", "name"), CASES)
-def test_kernels_conform(rule: str, name: str) -> None:
-    conforms(NAMED[rule], name, SMALL)
+def test_kernels_conform(rule: str, name: str, interpreted: torch.device) -> None:
+    conforms(interpreted, NAMED[rule], name, SMALL)
 
 
 @pytest.mark.parametrize("seed", RANDOM)
-def test_kernels_agree_on_random_rules(seed: int) -> None:
-    conforms(random_rule(seed), AGREEMENT, SMALLEST, seed)
+def test_kernels_agree_on_random_rules(seed: int, interpreted: torch.device) -> None:
+    conforms(interpreted, random_rule(seed), AGREEMENT, SMALLEST, seed)
 
 
 def test_every_rule_meets_the_kernels(request: pytest.FixtureRequest) -> None:
