@@ -1,5 +1,6 @@
 """The command line, text in and text out: what each command says, where it says it, and its exit code."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,8 @@ def test_study_alone_prints_its_commands(capsys: pytest.CaptureFixture[str]) -> 
 def test_every_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
     said = command_line(capsys, *command.split(), "--help")
     assert said.code == 0
-    assert f"Example: archsearch {command}" in said.out
+    example = said.out[said.out.index(f"Example: archsearch {command}") :]
+    assert all((ROOT / path).exists() for path in re.findall(r"\S+\.yaml", example))
 
 
 @pytest.mark.parametrize(
