@@ -1,0 +1,99 @@
+"""The generated kernels as torch operations: opcheck, one graph, an explicit backward."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from archsearch.dsl import Rule
+from archsearch.kernels.conformance import Shape
+from archsearch.kernels.conformance.inputs import draw
+from archsearch.kernels.dispatch import compile
+from archsearch.kernels.triton import forms, launch, operation
+from archsearch.lowering import lower
+from archsearch.mixers.zoo import rules
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHAPE = Shape(batch=1, tokens=19, heads=1, value_heads=2, key_dim=16, value_dim=16)
+PRODUCTS = ("mm", "matmul", "einsum", "dot", "mv", "linear", "conv", "attention", "ger", "outer")
+
+
+def operands(rule: Rule) -> dict[str, Tensor]:
+    drawn = draw(lower(rule), SHAPE, dtype=torch.float32, device=DEVICE)
+    return {name: tensor.requires_grad_() for name, tensor in drawn.tensors.items()}
+
+
+def arguments(rule: Rule) -> tuple[Any, ...]:
+    """What the operation takes, for a rule at a chunk size of 16."""
+    form, given = lower(rule), operands(rule)
+    state = torch.randn(1, 2, 16, 16, device=DEVICE, requires_grad=True)
+    return ([given[operand.name] for operand in form.operands], state, None, 0.25, 16, forms.key(form))
+
+
+@pytest.mark.parametrize("name", ["q_delta", "gla"])
+def test_opcheck_passes(name: str) -> None:
+    torch.library.opcheck(operation.chunkwise, arguments(rules[name]))
+
+
+def test_opcheck_of_a_token_passes() -> None:
+    tensors, state, _, scale, _, key = arguments(rules["q_delta"])
+    token = [tensor[:, :1].detach() for tensor in tensors]
+    torch.library.opcheck(operation.single_step, (token, state.detach(), scale, key))
+
+
+def test_the_compiler_keeps_one_graph_and_the_same_numbers() -> None:
+    rule = rules["gated_delta_net"]
+    compiled_rule, given = compile(rule, "triton"), operands(rule)
+
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        result = compiled_rule(**given)
+        return result.output.square().sum() + result.state.sum()
+
+    backend = "inductor" if DEVICE == "cuda" else "aot_eager"
+    fast: Callable[[dict[str, Tensor]], Tensor] = torch.compile(loss, fullgraph=True, backend=backend)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    expected = torch.autograd.grad(loss(given), list(given.values()))
+    found = torch.autograd.grad(fast(given), list(given.values()))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+class Calls(TorchDispatchMode):
+    """The names of all operations that reach the dispatcher."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.name().removeprefix("aten::"))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["eda_q_delta", "gdn2"])
+def test_the_passes_call_neither_products_nor_autograd_of_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = rules[name]
+    tensors, state, _, scale, chunk, _ = arguments(rule)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("autograd was called")
+
+    with Calls() as calls, torch.no_grad():
+        output, final, saved = launch.forward(lower(rule), tensors, state, None, scale, chunk)
+        monkeypatch.setattr(torch.autograd, "grad", refuse)
+        monkeypatch.setattr(torch.autograd, "backward", refuse)
+        ones = torch.ones_like(output), torch.ones_like(final)
+        gradients, _ = launch.backward(lower(rule), tensors, state, None, saved, *ones, scale, chunk)
+    assert "empty.memory_format" in calls.names
+    assert not {called for called in calls.names if any(product in called.split(".")[0] for product in PRODUCTS)}
+    assert all(gradient.isfinite().all() and gradient.abs().max() > 0 for gradient in gradients)
+
+
+def test_a_form_has_one_key_and_another_form_another() -> None:
+    form = lower(rules["kda"])
+    assert forms.key(form) == forms.key(dataclasses.replace(form))
+    assert forms.key(form) != forms.key(lower(rules["gla"]))
+    assert forms.form(forms.key(form)) == form
