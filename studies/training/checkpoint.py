@@ -110,7 +110,7 @@ def _unwritten(directory: Path, tokens: int, error: OSError) -> CheckpointError:
     what = "the disk is full" if full else (error.strerror or str(error))
     advice = "free some space and run the same command again" if full else "run the same command again"
     return CheckpointError(
-        f"no checkpoint of {tokens} tokens in {directory}: {what}; the one before it is whole: {advice}"
+        f"no checkpoint of {tokens} tokens in {directory}: {what}; what was written before is whole: {advice}"
     )
 
 

@@ -288,7 +288,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
     with pytest.raises(CheckpointError) as caught:
         write_checkpoint(tmp_path, kept(2))
     assert str(caught.value) == (
-        f"no checkpoint of 2 tokens in {tmp_path}: the disk is full; the one before it is whole:"
+        f"no checkpoint of 2 tokens in {tmp_path}: the disk is full; what was written before is whole:"
         " free some space and run the same command again"
     )
     assert classify(caught.value) is Outcome.INFRASTRUCTURE
