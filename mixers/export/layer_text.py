@@ -28,7 +28,8 @@ class LayerText:
     def pieces(self, also: Collection[str] = ()) -> list[str]:
         """Helpers, cache and class, in the order in which they stand; `also` names templates that others need."""
         body = self._class()
-        return [*(template(name) for name, needed in self._needed(body).items() if needed or name in also), body]
+        helpers = [template(name) for name, needed in self._needed(body).items() if needed or name in also]
+        return [*helpers, body, template("drop_in")]
 
     def _needed(self, body: str) -> Mapping[str, bool]:
         used = "".join(text for part in self.plan.parts for text in self.weights(part).values())

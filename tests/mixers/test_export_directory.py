@@ -79,6 +79,13 @@ def test_selftest_passes_where_archsearch_is_not_installed(exported: Path, tmp_p
         assert len(report.lines) >= 17
 
 
+@pytest.mark.gpu
+def test_selftest_checks_the_kernels_on_a_gpu(exported: Path) -> None:
+    report = run_selftest(exported)
+    assert report.passed, "\n".join(report.lines)
+    assert sum("triton" in line for line in report.lines) == 4
+
+
 def test_selftest_cannot_import_archsearch(copied: Path) -> None:
     changed(copied / "selftest.py", lambda text: text.replace("import hashlib", "import archsearch\nimport hashlib", 1))
     report = run_selftest(copied)

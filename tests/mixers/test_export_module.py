@@ -255,6 +255,27 @@ def test_untrained_layer_of_other_sizes_learns(name: str, folder: Path) -> None:
     assert all(parameter.grad is not None for parameter in layer.parameters())
 
 
+def test_padding_changes_neither_outputs_nor_state(folder: Path) -> None:
+    layer = imported(MODULES["hybrid"], folder).Layer(32, num_heads=2, head_dim=16, num_v_heads=4, layer_idx=3)
+    x = torch.randn(2, 12, 32)
+    mask = torch.ones(2, 12, dtype=torch.int64)
+    mask[1, :7] = 0
+    output, _, past = layer(x, attention_mask=mask, use_cache=True)
+    alone, _, past_alone = layer(x[1:, 7:], use_cache=True)
+    whole, none, nothing = layer(x[:1])
+    torch.testing.assert_close(output[1:, 7:], alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(output[:1], whole, rtol=0, atol=1e-5)
+    assert not output[1, :7].any()
+    assert none is None and nothing is None
+    torch.testing.assert_close(past[3].state[1:], past_alone[3].state, rtol=0, atol=1e-5)
+    following = torch.randn(2, 1, 32)
+    after, _, _ = layer(following, attention_mask=torch.cat([mask, mask[:, -1:]], dim=1), past_key_values=past)
+    after_alone, _, _ = layer(following[1:], past_key_values=past_alone)
+    torch.testing.assert_close(after[1:], after_alone, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match=r"attention_mask must be \[B, T\] of 0 and 1"):
+        layer(x, attention_mask=mask[:, None])
+
+
 def test_gate_constants_are_marked_to_carry_no_weight_decay(folder: Path) -> None:
     layer = imported(MODULES["mamba2"], folder).Mixer()
     marked = {name for name, each in layer.named_parameters() if getattr(each, "_no_weight_decay", False)}
