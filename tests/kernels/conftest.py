@@ -1,8 +1,20 @@
-"""Without a CUDA device the generated kernels run under Triton's interpreter, which must be chosen before triton is first imported."""
+"""Triton is first imported ready for its interpreter where there is no CUDA device; a test that runs kernels asks for `interpreted`."""
 
 import os
 
+import pytest
 import torch
 
 if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TRITON_INTERPRET", "1")  # read when triton, and every kernel, is first imported
+        import triton.language  # noqa: F401
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """The device on which generated kernels run: CUDA, or the CPU under Triton's interpreter."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    return torch.device("cpu")

@@ -17,6 +17,7 @@ from archsearch.kernels.triton import forms, launch, operation
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
+pytestmark = pytest.mark.usefixtures("interpreted")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPE = Shape(batch=1, tokens=19, heads=1, value_heads=2, key_dim=16, value_dim=16)
 PRODUCTS = ("mm", "matmul", "einsum", "dot", "mv", "linear", "conv", "attention", "ger", "outer")
