@@ -87,7 +87,7 @@ class Chunkwise:
 
     def _decays(self) -> list[str]:
         """Log decays accumulated since the chunk's start, at each place of the token; signs alike."""
-        lines: list[str] = []
+        lines = ["", "    # log decay since the chunk's start"] if self.kind != "none" else []
         logs = [self._log(decay.log_decay) for decay in self.form.decays]
         if self.kind != "none":
             if any(isinstance(decay.log_decay, float) and decay.log_decay for decay in self.form.decays):
@@ -126,7 +126,7 @@ class Chunkwise:
         return min([*used, self.form.read.decays])
 
     def _rows(self) -> list[str]:
-        lines: list[str] = []
+        lines = ["", f"    # the row{'s' if len(self.rows) > 1 else ''} of each token, and its read"]
         names: dict[str, list[str]] = {"address": [], "residual": [], "target": []}
         for i, row in enumerate(self.rows):
             suffix = "" if len(self.rows) == 1 else f"_{i}"
@@ -137,8 +137,6 @@ class Chunkwise:
                     continue
                 lines.append(self._part(f"{part}{suffix}", terms(expression, self.names), place))
                 names[part].append(f"{part}{suffix}")
-        if not self.rows:
-            return []
         if len(self.rows) > 1:
             lines += [call(f"{part} = rows(", parts) for part, parts in names.items() if parts]
         return lines + self._row_decays()
@@ -160,9 +158,15 @@ class Chunkwise:
         writes = [f"log_{row.decays}" for row in self.rows]
         seen = [f"log_{0 if row.previous else row.decays}" for row in self.rows]
         joined = [("log_write", writes)] + ([("log_seen", seen)] if self.solves else [])
-        if len(self.rows) == 1:
-            return [f"    {name} = {places[0]}" for name, places in joined]
-        return [call(f"{name} = rows(", places) for name, places in joined]
+        return [call(f"{name} = rows(", places) for name, places in joined] if len(self.rows) > 1 else []
+
+    @property
+    def _log_write(self) -> str:
+        return f"log_{self.rows[0].decays}" if len(self.rows) == 1 else "log_write"
+
+    @property
+    def _log_seen(self) -> str:
+        return f"log_{0 if self.rows[0].previous else self.rows[0].decays}" if len(self.rows) == 1 else "log_seen"
 
     def _read(self) -> list[str]:
         read = self.form.read
@@ -176,11 +180,12 @@ class Chunkwise:
         """L, its solve, and P: everything about a chunk that does not wait for the state."""
         if not self.rows:
             return []
-        lines = [f"    {'sees' if self.solves else '_'}, reads = order(chunk, state.device)"]
+        lines = ["", "    # what a row meets of the rows before it, and a read of the rows"]
+        lines.append(f"    {'sees' if self.solves else '_'}, reads = order(chunk, state.device)")
         if self.solves:
-            known = "residual" if self.kind == "none" else "residual * log_seen.exp()"
+            known = "residual" if self.kind == "none" else f"residual * {self._log_seen}.exp()"
             lines += [
-                f"    lower = {self._gram('residual', 'log_seen', 'sees')}",
+                f"    lower = {self._gram('residual', self._log_seen, 'sees')}",
                 f"    known = torch.cat([target, {known}], dim=-1)",
                 "    solved = torch.linalg.solve_triangular(lower, known, upper=False, unitriangular=True)",
                 "    target, residual = solved.split([target.shape[-1], residual.shape[-1]], dim=-1)",
@@ -191,15 +196,16 @@ class Chunkwise:
         if self.kind == "none":
             return f"gram({x}, address, {seen})"
         entry = ", log_0" if self.kind == "channel" else ""
-        return f"gram({x}, {place}, address, log_write, {seen}{entry})"
+        return f"gram({x}, {place}, address, {self._log_write}, {seen}{entry})"
 
     def _loop(self) -> list[str]:
         """The state from chunk to chunk, then the output of all chunks."""
         decayed = self.kind != "none"
-        lines: list[str] = []
+        lines = ["", "    # the state, from chunk to chunk"]
         if decayed:
             lines.append(f"    end = log_{len(self.form.decays)}[..., -1:, :]")
-            lines += ["    leaving = (address * (end - log_write).exp()).transpose(-1, -2)"] if self.rows else []
+            if self.rows:
+                lines.append(f"    leaving = (address * (end - {self._log_write}).exp()).transpose(-1, -2)")
             lines.append("    keep = end.exp().transpose(-1, -2)")
             lines.append(f"    query = query * log_{self.form.read.decays}.exp()")
         elif self.rows:
@@ -208,7 +214,6 @@ class Chunkwise:
             turned = f"sign_{len(self.form.decays)}[..., -1:, :].transpose(-1, -2)"
             lines.append(f"    flip = {turned}")
         lines += [
-            "",
             "    entering, written = [], []" if self.rows else "    entering = []",
             "    for n in range(query.shape[2]):",
         ]

@@ -61,7 +61,7 @@ class LayerText:
                 "",
                 *self._forward(),
                 "",
-                template("mixer_methods", positions=self._position_cache(), convolutions=self._convolution_caches()),
+                template("mixer_methods", cache=self._cache()),
             ]
         )
 
@@ -204,11 +204,11 @@ class LayerText:
             lines.append(norm)
         return [*lines, f"{SPACE}return F.linear(o.flatten(-2).to(mixed.dtype), self.output.projection)"]
 
-    def _position_cache(self) -> str:
-        return "torch.zeros(batch, dtype=torch.int64, device=weight.device)" if self.plan.rotary else "None"
-
-    def _convolution_caches(self) -> str:
-        return "[each.empty(batch) for each in self.convolutions]" if self.plan.convolutions else "[]"
+    def _cache(self) -> str:
+        """The memory before the first token, as a line of code."""
+        convolutions = "[each.empty(batch) for each in self.convolutions]" if self.plan.convolutions else "[]"
+        position = ["state.new_zeros(batch, dtype=torch.int64)"] if self.plan.rotary else []
+        return call("return Cache(", ["state", convolutions, *position], indent=INDENT)
 
     def origin(self, part: Part) -> str:
         """The operand that it is made of."""

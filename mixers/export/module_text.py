@@ -73,6 +73,8 @@ def _complete(module: Module) -> str:
 def _head(module: Module, layer: LayerText, body: str) -> str:
     source = source_of(module.rule)
     sizes = layer.plan.sizes
+    model = ["the language model"] if module.model is not None else []
+    contents = ["the rule", "its chunkwise form", "the layer", *model, "the kernels", "loading"]
     lines = [
         f'"""{module.name}: a sequence mixer with a matrix memory{", in a language model" if module.model else ""}.',
         "",
@@ -90,6 +92,8 @@ def _head(module: Module, layer: LayerText, body: str) -> str:
         f"Rule hash {module.rule.hash}.",
         f"Written by archsearch {__version__}; `archsearch export TRIAL DIRECTORY` writes it again.",
         "Needs torch; the backend triton, on a GPU, needs Triton too.",
+        "",
+        f"In this order: {', '.join(contents)}.",
         '"""',
         "",
         "from __future__ import annotations",
