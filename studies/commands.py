@@ -34,7 +34,7 @@ WIDTH = 120
 SECONDS_BETWEEN_LINES = 20.0
 """Between two lines of progress."""
 
-BRIEF = ("rank", "trial", "name", "outcome", "learning_rate")
+BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate")
 """Columns of the ranking that a terminal shows, beside the objectives."""
 
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)

@@ -148,14 +148,13 @@ def _extra_columns(evidence: Evidence) -> list[Column]:
         "learning_rate": Column("learning_rate", "rate", unit="peak"),
         "parameters": Column("parameters", "parameters"),
         "state_bytes": Column("state_bytes", "state", unit="bytes"),
-        "tokens_per_second": Column("tokens_per_second", "speed", digits=0, unit="tokens/s"),
     }
     shown_keys = {key for row in evidence.rows for key, value in _cells(evidence, row).items() if value is not None}
     return [column for key, column in titles.items() if key in shown_keys and key not in evidence.objectives]
 
 
 def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
-    whole = {key: _whole(row.details.get(key)) for key in ("parameters", "state_bytes", "tokens_per_second")}
+    whole = {key: _whole(row.details.get(key)) for key in ("parameters", "state_bytes")}
     return {
         "trial": row.number,
         "name": row.name,
@@ -309,7 +308,7 @@ def _rungs(evidence: Evidence, decisions: Sequence[Decision]) -> list[Section]:
         Column("tokens", "tokens"),
         Column("arrived", "arrived"),
         Column("stopped", "stopped"),
-        *(Column(f"best_{name}", f"best {spoken(name)}", digits=3) for name in evidence.objectives),
+        *(_best_column(name) for name in evidence.objectives),
     ]
     rows = [
         rung_summary([d for d in decisions if d.rung == rung], evidence.objectives)
@@ -320,6 +319,11 @@ def _rungs(evidence: Evidence, decisions: Sequence[Decision]) -> list[Section]:
         "baselines and free passes always go on."
     )
     return [Section("Rungs", [Text(text, quiet=True), Table("rungs", columns, rows, {})])]
+
+
+def _best_column(name: str) -> Column:
+    share = name.startswith(SHARES)
+    return Column(f"best_{name}", f"best {spoken(name)}", digits=1 if share else 3, percent=share)
 
 
 def rung_summary(decisions: Sequence[Decision], objectives: Mapping[str, Direction]) -> dict[str, Cell]:

@@ -103,10 +103,11 @@ def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Sca
     labelled = sorted((line for line in drawn if not line.dashed), key=lambda line: up.place(line.points[-1][1]))
     ends = spread([up.place(line.points[-1][1]) for line in labelled])
     parts = [_text(WIDTH - RIGHT + 8, end + 4, line.tone, line.label) for end, line in zip(ends, labelled, strict=True)]
+    dashed = sorted((line for line in drawn if line.dashed), key=lambda line: up.place(line.points[-1][1]))
+    heights = spread([up.place(line.points[-1][1]) - 5 for line in dashed])
     parts += [
-        _text(across.place(line.points[-1][0]) - 4, up.place(line.points[-1][1]) - 5, f"{line.tone} within", line.label)
-        for line in drawn
-        if line.dashed
+        _text(across.place(line.points[-1][0]) - 4, height, f"{line.tone} within", line.label)
+        for height, line in zip(heights, dashed, strict=True)
     ]
     taken: list[tuple[float, float]] = []
     for mark in sorted((m for m in marks if m.label), key=lambda m: up.place(m.y)):

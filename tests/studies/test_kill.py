@@ -38,7 +38,7 @@ def drive(toy: ModuleType, directory: Path, *options: str) -> Generator["subproc
 
 def finish(toy: ModuleType, directory: Path, *options: str) -> None:
     with drive(toy, directory, *options) as process:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
 
 
@@ -144,7 +144,7 @@ def test_a_driver_killed_between_two_writes_is_taken_up(
 ) -> None:
     for fault in (3, 8, 14):
         with drive(toy, tmp_path / "study", "--slots", "1", "--die-at-write", str(fault)) as process:
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
         assert process.returncode == -signal.SIGKILL
     finish(toy, tmp_path / "study", "--slots", "1")
     check_whole(toy, tmp_path / "study")
@@ -155,11 +155,11 @@ def test_a_second_driver_leaves_at_once(toy: ModuleType, tmp_path: Path) -> None
     with drive(toy, tmp_path / "study", "--pause", "0.1") as first:
         await_trials(tmp_path / "study", first)
         with drive(toy, tmp_path / "study") as second:
-            output, _ = second.communicate(timeout=60)
+            output, _ = second.communicate(timeout=120)
         assert second.returncode == 3
         holder = f"{tmp_path / 'study'} is held by process {first.pid} on "
         assert output.strip().startswith(f"StudyLockedError: a study has one driver at a time; {holder}")
-        output, _ = first.communicate(timeout=120)
+        output, _ = first.communicate(timeout=300)
     assert first.returncode == 0, output
     check_whole(toy, tmp_path / "study")
 
@@ -169,7 +169,7 @@ def test_an_interrupted_driver_ends_cleanly_and_resumes(toy: ModuleType, tmp_pat
         await_trials(tmp_path / "study", process)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=120)
     assert process.returncode != 0 and "KeyboardInterrupt" in output.splitlines()[-1]
     finish(toy, tmp_path / "study")
     check_whole(toy, tmp_path / "study")
