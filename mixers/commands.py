@@ -9,7 +9,7 @@ from rich.table import Table
 
 from archsearch.lowering import lower
 from archsearch.lowering.display import one_line
-from archsearch.mixers.zoo import MODULES, rules
+from archsearch.mixers.zoo import rules
 
 COLUMNS = ("name", "equation", "decay", "substeps", "source")
 
@@ -42,6 +42,6 @@ def _row(name: str) -> dict[str, str | int]:
 
 def _source(name: str) -> str:
     """What the first sentence of the rule's module says in its last parentheses: paper and equation."""
-    text = import_module(f"archsearch.mixers.{MODULES[name]}").__doc__ or ""
+    text = import_module(f"archsearch.mixers.{name}").__doc__ or ""
     sentence = " ".join(text.strip().partition("\n\n")[0].split())
     return sentence.rpartition(" (")[2].rstrip(".").removesuffix(")")

@@ -1,4 +1,4 @@
-"""EDA: a gated erase at an address of its own between a decay per channel and the delta write (arXiv 2606.26560, Eq. 8)."""
+"""EDA: a gated erase at its own address between a decay per channel and the delta write (arXiv 2606.26560, Eq. 8)."""
 
 from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, read, value
 from archsearch.mixers.layer.options import BoundedDecay, Layer, LowRank, Sigmoid

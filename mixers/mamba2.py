@@ -1,4 +1,4 @@
-"""Mamba-2: the step size dt scales the write, exp(-A dt) decays the state (arXiv 2405.21060, Eqs. 1-2 with scalar A)."""
+"""Mamba-2: the step size dt scales the write, exp(-A dt) decays the state (arXiv 2405.21060, Eqs. 1-2, scalar A)."""
 
 from archsearch.dsl import Rule, decay, gate, key, log_decay, query, read, value, write
 from archsearch.mixers.layer.options import Layer, StepDecay, StepSize, Vector

@@ -1,4 +1,4 @@
-"""Simple gated linear attention: a plain write under a learned scalar decay (the scalar case of arXiv 2312.06635, Eq. 3)."""
+"""Simple gated linear attention: a write under a learned scalar decay (scalar case of arXiv 2312.06635, Eq. 3)."""
 
 from archsearch.dsl import Rule, decay, key, log_decay, query, read, value, write
 from archsearch.mixers.layer.options import Layer, LogSigmoid, Vector

@@ -7,22 +7,22 @@ from importlib import import_module
 
 from archsearch.dsl import Rule
 
-MODULES = {
-    "linear": "linear",
-    "retnet": "retnet",
-    "simple_gla": "simple_gla",
-    "mamba2": "mamba2",
-    "gla": "gla",
-    "delta_net": "delta_net",
-    "gated_delta_net": "gated_delta_net",
-    "kda": "kda",
-    "gdn2": "gdn2",
-    "q_delta": "q_delta",
-    "eda": "eda",
-    "eda_scalar": "eda_scalar",
-    "eda_q_delta": "eda_q_delta",
-    "gated_delta_product": "delta_product",
-}
+NAMES = (
+    "linear",
+    "retnet",
+    "simple_gla",
+    "mamba2",
+    "gla",
+    "delta_net",
+    "gated_delta_net",
+    "kda",
+    "gdn2",
+    "q_delta",
+    "eda",
+    "eda_scalar",
+    "eda_q_delta",
+    "gated_delta_product",
+)
 ALIASES = {"gdn": "gated_delta_net"}
 
 
@@ -30,14 +30,16 @@ class Zoo(Mapping[str, Rule]):
     """Rules by name, read-only. Aliases are found and not listed."""
 
     def __getitem__(self, name: str) -> Rule:
-        module = MODULES[ALIASES.get(name, name)]
-        return import_module(f"archsearch.mixers.{module}").RULE
+        name = ALIASES.get(name, name)
+        if name not in NAMES:
+            raise KeyError(name)
+        return import_module(f"archsearch.mixers.{name}").RULE
 
     def __iter__(self) -> Iterator[str]:
-        return iter(MODULES)
+        return iter(NAMES)
 
     def __len__(self) -> int:
-        return len(MODULES)
+        return len(NAMES)
 
 
 rules: Mapping[str, Rule] = Zoo()

@@ -87,7 +87,7 @@ class NormalForm:
     def program(self) -> tuple[Decay | tuple[Row, ...] | Read, ...]:
         """One token's steps in order: decays, groups of rows that act together, the read."""
         steps: list[Decay | tuple[Row, ...] | Read] = []
-        stages = 1 + max((row.stage for row in self.rows), default=-1)
+        stages = 1 + max([row.stage for row in self.rows] or [-1])
         for place in range(len(self.decays) + 1):
             for stage in range(stages + 1):
                 if (self.read.decays, self.read.stage) == (place, stage):

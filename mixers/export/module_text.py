@@ -17,7 +17,7 @@ from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.templates import template
 from archsearch.mixers.export.triton_text import triton_text
 from archsearch.mixers.layer.planning import plan_layer
-from archsearch.mixers.zoo import MODULES, rules
+from archsearch.mixers.zoo import rules
 
 IMPORTS = {
     "json.": "import json",
@@ -56,9 +56,9 @@ def module_text(module: Module) -> str:
 
 def source_of(rule: Rule) -> str | None:
     """The first line of the zoo's module that holds this rule: its name and its paper."""
-    for name, module in MODULES.items():
+    for name in rules:
         if rules[name].hash == rule.hash:
-            documentation = import_module(f"archsearch.mixers.{module}").__doc__ or ""
+            documentation = import_module(f"archsearch.mixers.{name}").__doc__ or ""
             return documentation.strip().splitlines()[0]
     return None
 

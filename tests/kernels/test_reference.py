@@ -30,7 +30,7 @@ from archsearch.kernels.conformance import Inputs, Shape, draw
 from archsearch.kernels.conformance.setting import relative_error
 from archsearch.kernels.dispatch import compile
 from archsearch.lowering import lower
-from archsearch.mixers.delta_product import delta_product
+from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
 SHAPE = Shape(batch=2, tokens=9, heads=2, value_heads=4, key_dim=5, value_dim=3)

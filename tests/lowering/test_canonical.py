@@ -38,7 +38,7 @@ from archsearch.kernels.conformance.random_rules import random_rule
 from archsearch.kernels.conformance.setting import Outcome, forward, relative_error
 from archsearch.kernels.dispatch import compile
 from archsearch.lowering import canonical_text, lower
-from archsearch.mixers.delta_product import delta_product
+from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
 q, p, k, k2, e = query("q"), query("p"), key("k"), key("k2"), key("e")

@@ -31,7 +31,7 @@ from archsearch.kernels.reference import token
 from archsearch.lowering import NormalForm, lower
 from archsearch.lowering.cost import Sizes, cost
 from archsearch.lowering.plan import chunk_plan
-from archsearch.mixers.delta_product import delta_product
+from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
 q, k, e, u, v = query("q"), key("k"), key("e"), key("u"), value("v")

@@ -26,7 +26,7 @@ from archsearch.holes import one_of
 from archsearch.lowering import lower
 from archsearch.lowering.display import equation, latex, one_line
 from archsearch.lowering.notation import LATEX, UNICODE
-from archsearch.mixers.delta_product import delta_product
+from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
 q, k, e, u, v = query("q"), key("k"), key("e"), key("u"), value("v")

@@ -24,7 +24,7 @@ from archsearch.dsl import (
 from archsearch.kernels.reference import token
 from archsearch.lowering import lower
 from archsearch.lowering.spectrum import DIMENSIONS, Spectrum, spectrum, transition
-from archsearch.mixers.delta_product import delta_product
+from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
 q, k, e, v = query("q"), key("k"), key("e"), value("v")

@@ -11,7 +11,7 @@ from torch import Tensor
 from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, read, value, write
 from archsearch.errors import ConfigError, HoleError
 from archsearch.holes import holes, one_of, resolve
-from archsearch.mixers.delta_product import delta_product, delta_product_layer
+from archsearch.mixers.gated_delta_product import delta_product, delta_product_layer
 from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.layer.mixer import Mixer
