@@ -92,6 +92,7 @@ def plan_of(form: NormalForm, tensors: Sequence[Tensor], sizes: Sizes, chunk_siz
     return plan(
         span=generation.span(form),
         channel=form.decay_kind == "channel",
+        residual=any(row.residual for row in form.rows),
         key_dim=sizes.key_dim,
         value_dim=sizes.value_dim,
         chunk_size=chunk_size,

@@ -8,6 +8,7 @@ import torch
 import triton.language as tl
 
 SMALLEST = 16  # tokens a chunk and channels a block: what a matrix product takes
+FEWEST = 32  # rows a chunk: with 16, Triton 3.6 computes a float32 decay per channel wrongly on Hopper
 ROWS = 64  # rows a chunk by default
 
 
@@ -31,21 +32,23 @@ class Plan:
 
 
 def tokens_of_chunk(span: int, chunk_size: int | None) -> int:
-    """Tokens a chunk: a power of two from 16 on with at most 64 rows (128 where a token has more than four); `chunk_size` is a ceiling."""
-    most = max(SMALLEST, ROWS // span)
+    """Tokens a chunk: the power of two nearest below `chunk_size` that gives 32 to 64 rows (128 where a token has more than four)."""
+    most, least = max(SMALLEST, ROWS // span), max(SMALLEST, FEWEST // span)
     if chunk_size is None:
         return most
-    return min(most, max(SMALLEST, 1 << (chunk_size.bit_length() - 1)))
+    return min(most, max(least, 1 << (chunk_size.bit_length() - 1)))
 
 
-def plan(*, span: int, channel: bool, key_dim: int, value_dim: int, chunk_size: int | None, dtype: torch.dtype) -> Plan:
+def plan(*, span: int, channel: bool, residual: bool, key_dim: int, value_dim: int, chunk_size: int | None, dtype: torch.dtype) -> Plan:
     """The plan for operands of `dtype`: bfloat16 products as they are, float16 as tf32 (its range is too small for states), float32 in three."""
     wide = dtype != torch.bfloat16
     keys, values = _power(key_dim), _power(value_dim)
     chunk = tokens_of_chunk(span, chunk_size)
     rows = chunk * span
     scan = min(values, 64 if keys <= 128 and not wide else 32 if keys <= 128 or not wide else 16)
-    gradient = 16 if rows > ROWS or (channel and wide) else 32 if channel or wide else 64
+    if rows > ROWS and not wide:
+        scan = max(scan, 64)  # 32 with 8 warps and no pipeline reads outside shared memory (Triton 3.6)
+    gradient = 16 if rows > ROWS or (channel and wide) else 32 if (channel and residual) or wide else 64
     return Plan(
         chunk=chunk,
         key_size=keys,

@@ -77,7 +77,7 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("span", "asked", "tokens"),
-    [(1, None, 64), (2, None, 32), (4, None, 16), (8, None, 16), (1, 16, 16), (1, 40, 32), (1, 1000, 64), (1, 1, 16), (2, 64, 32)],
+    [(1, None, 64), (2, None, 32), (4, None, 16), (8, None, 16), (1, 16, 32), (1, 40, 32), (1, 1000, 64), (1, 1, 32), (2, 64, 32), (2, 16, 16)],
 )
 def test_a_chunk_is_a_power_of_two_that_fits(span: int, asked: int | None, tokens: int) -> None:
     assert tokens_of_chunk(span, asked) == tokens
