@@ -23,10 +23,11 @@ from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Batch, For
 class MqarOptions:
     """The sequences and their evaluation.
 
-    length: tokens of a sequence, >= 4 pairs. pairs: one number or several; a batch mixes them evenly, an evaluation
-    scores each. vocabulary: even, half keys, half values. power_a: of the query distances, > 0. random_non_queries:
-    filler is random keys, else 0. evaluation: held-out sequences for each number of pairs. tokens: training budget of
-    this task.
+    length: tokens of a sequence, >= 4 pairs. pairs: one number or several, each scored by an evaluation. train_pairs:
+    the
+    numbers that a batch mixes evenly; null is pairs; smaller ones beside the largest let recall begin earlier.
+    vocabulary: even, half keys, half values. power_a: of the query distances, > 0. random_non_queries: filler is random
+    keys, else 0. evaluation: held-out sequences for each number of pairs. tokens: training budget of this task.
     """
 
     length: int = 256
@@ -36,12 +37,14 @@ class MqarOptions:
     random_non_queries: bool = True
     evaluation: int = 1000
     tokens: int | None = None
+    train_pairs: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no sequence can be drawn from. TaskError."""
-        if not self.slices or min(self.slices) < 1:
-            raise TaskError(f"tasks.mqar.pairs must be one or more numbers >= 1; got {self.pairs}")
-        most = max(self.slices)
+        for key, numbers in (("pairs", self.slices), ("train_pairs", self.train_slices)):
+            if not numbers or min(numbers) < 1:
+                raise TaskError(f"tasks.mqar.{key} must be one or more numbers >= 1; got {getattr(self, key)}")
+        most = max(*self.slices, *self.train_slices)
         pairs_of.check_length("mqar", self.length, 4 * most, f"{most} pairs and as many queries")
         pairs_of.check_vocabulary("mqar", self.vocabulary, most, most, with_filler=self.random_non_queries)
         pairs_of.check_at_least("mqar", "evaluation", self.evaluation, 1)
@@ -51,8 +54,15 @@ class MqarOptions:
 
     @property
     def slices(self) -> tuple[int, ...]:
-        """The numbers of pairs."""
+        """The numbers of pairs that an evaluation scores."""
         return (self.pairs,) if isinstance(self.pairs, int) else self.pairs
+
+    @property
+    def train_slices(self) -> tuple[int, ...]:
+        """The numbers of pairs that a batch mixes."""
+        if self.train_pairs is None:
+            return self.slices
+        return (self.train_pairs,) if isinstance(self.train_pairs, int) else self.train_pairs
 
     def build(self) -> "Mqar":
         """The task."""
@@ -73,8 +83,9 @@ class Mqar:
         self.options = options
         self.vocabulary = options.vocabulary
         self.length = options.length
+        trained = "" if options.train_slices == options.slices else f" (trained on {_listed(options.train_slices)})"
         self.description = (
-            f"multi-query recall: {', '.join(map(str, options.slices))} pairs in {options.length} tokens, vocabulary"
+            f"multi-query recall: {_listed(options.slices)} pairs{trained} in {options.length} tokens, vocabulary"
             f" {options.vocabulary}; accuracy at the queries, mean over {options.evaluation} sequences each"
         )
         determined = dataclasses.replace(options, tokens=None)
@@ -83,7 +94,7 @@ class Mqar:
 
     def train_batch(self, seed: int, step: int, sequences: int) -> Batch:
         """Fresh sequences, the numbers of pairs in equal shares; the odd ones out rotate with the step."""
-        slices = self.options.slices
+        slices = self.options.train_slices
         counts = [(sequences + (step + i) % len(slices)) // len(slices) for i in range(len(slices))]
         random = generator(Stream.TRAINING, seed, step)
         parts = [self._draw(random, count, n) for count, n in zip(counts, slices, strict=True) if count]
@@ -151,3 +162,7 @@ def score(forward: Forward, batch: Batch) -> tuple[float, float]:
     answers, loss = predict(forward, batch)
     hits = (answers == batch.targets).float()
     return pairs_of.per_sequence_mean(hits, batch.targets != IGNORED), loss
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))

@@ -104,6 +104,14 @@ def test_every_number_of_pairs_has_its_share_of_a_batch() -> None:
         assert sorted(labels.count(n) for n in (4, 8, 16)) == [2, 2, 3]
 
 
+def test_training_may_mix_other_numbers_of_pairs_than_an_evaluation_scores() -> None:
+    task = MqarOptions(length=64, pairs=16, vocabulary=64, evaluation=10, train_pairs=(2, 8)).build()
+    (labels,) = rows((task.train_batch(0, 0, 6).targets != IGNORED).sum(1)[None])
+    assert sorted(labels) == [2, 2, 2, 8, 8, 8]
+    assert set(task.evaluate(solver(task))) == {"recall", "recall_16", "recall_loss"}
+    assert task.description.startswith("multi-query recall: 16 pairs (trained on 2, 8) in 64 tokens, vocabulary 64;")
+
+
 def test_training_never_meets_the_held_out_sequences() -> None:
     task = MqarOptions(length=16, pairs=4, vocabulary=20, evaluation=100).build()
     held_out = {part: {tuple(row) for row in rows(task.held_out(part, 4).tokens)} for part in Part}
@@ -157,6 +165,7 @@ def test_the_hash_follows_the_data_and_not_the_budget() -> None:
 REFUSED = {
     "tasks.mqar.length must be >= 32 for 8 pairs and as many queries; got 31": lambda: MqarOptions(31, 8, 64),
     "tasks.mqar.pairs must be one or more numbers >= 1; got (4, 0)": lambda: MqarOptions(64, (4, 0), 64),
+    "tasks.mqar.train_pairs must be one or more numbers >= 1; got ()": lambda: MqarOptions(64, 4, 64, train_pairs=()),
     "tasks.mqar.power_a must be > 0; got 0": lambda: MqarOptions(64, 4, 64, power_a=0),
     "tasks.mqar.evaluation must be >= 1; got 0": lambda: MqarOptions(64, 4, 64, evaluation=0),
     "tasks.mqar.vocabulary must be even and >= 20 for 8 different keys and 8 different values a sequence, one of them"
