@@ -24,6 +24,9 @@ from archsearch.studies.training.typed_data import from_plain
 TEXT = "text"
 """The task whose model speaks: it is the one exported where there are several."""
 
+COUNTS = ("parameters", "flops_per_token", "state_bytes")
+"""Values that the card of an export counts itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trained:
@@ -88,9 +91,9 @@ def _of_single(trial: TrialDirectory, proposal: Mapping[str, Any]) -> Trained:
     if result is None or result.outcome is not Outcome.COMPLETE:
         raise _untrained(trial.path)
     task = _spoken_task(config)
-    facts = {"seed": config.seed, "tokens": result.tokens, "versions": dict(proposal["versions"])}
+    facts = {"task": task, "seed": config.seed, "tokens": result.tokens, "versions": dict(proposal["versions"])}
     data = config.tasks.chosen[task].build().description
-    values = {name: value for name, value in result.values.items() if name not in (result.details or {})}
+    values = {name: value for name, value in result.values.items() if name not in COUNTS}
     return Trained(trial, config, task, Origin(trial=facts, results=[values], data=data))
 
 
@@ -123,6 +126,7 @@ def _origin(evidence: Evidence, row: Row, task: str) -> Origin:
         trial={
             "study": str(evidence.plan["fixed"]["space_hash"])[:16],
             "number": row.number,
+            "task": task,
             "seed": evidence.plan["fixed"]["seed"],
             "tokens": row.tokens,
             "choices": dict(row.choices),

@@ -12,6 +12,7 @@ from archsearch.mixers.export.templates import template
 from archsearch.mixers.layer.planning import plan_layer
 from archsearch.mixers.models.counts import flops_per_token
 
+SEVERAL = "A trial trains a model for each of its tasks; this is the one of `{task}`."
 LENGTH = 1024
 """Tokens of the sequence for which FLOPs are counted."""
 
@@ -101,7 +102,9 @@ def _results(origin: Origin) -> str:
     if origin.results:
         columns = list(dict.fromkeys(name for row in origin.results for name in row))
         cells = [[_text(row.get(name, "")) for name in columns] for row in origin.results]
-        parts += ["This module first, then others at the same budget:", _table(columns, cells)]
+        heading = "This module first, then others at the same budget:" if len(cells) > 1 else "What was measured:"
+        parts += [heading, _table(columns, cells)]
+        parts += [SEVERAL.format(task=origin.trial["task"])] if "task" in origin.trial else []
     return "\n\n".join(parts) or "None were recorded."
 
 
