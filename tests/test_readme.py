@@ -20,7 +20,16 @@ def blocks() -> Iterator[tuple[str, str]]:
         yield match[1], match[2]
 
 
-SHORTER = {"train": ["tasks.mqar.tokens=8_192", "tasks.text.tokens=8_192", "evaluations=1"]}
+SHORTER = {
+    "train": [
+        "evaluations=1",
+        "tasks.mqar.tokens=8_192",
+        "tasks.mqar.evaluation=16",
+        "tasks.text.tokens=8_192",
+        "tasks.text.max_bytes=200_000",
+        "tasks.text.evaluation_bytes=4_096",
+    ]
+}
 """What a test adds to a command, so that it ends in seconds."""
 
 
