@@ -1,6 +1,4 @@
-"""Triton is first imported ready for its interpreter where there is no CUDA device; a test that runs kernels asks for `interpreted`."""
-
-import os
+"""Triton is first imported ready for its interpreter where there is no CUDA device; tests of kernels ask for it."""
 
 import pytest
 import torch
