@@ -6,6 +6,7 @@ asks of a rule replaced by the rule's answer.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from importlib.resources import files
@@ -38,17 +39,22 @@ REWRITTEN = (
     (r"\b(?:form|kernels), ", ""),
     (r"^def (forward|backward|step)\(", r"def launch_\1("),
 )
+LAUNCH = re.compile(r"\b(\w+)\[\(")
 LEFT = re.compile(r"\b(?:form|generation|adjoint|modules|kernels|Kind|NormalForm)\b(?=[.,):])")
 
 
 def triton_text(form: NormalForm, names: Names, name: str) -> str:
     """The section: constants, kernels, launching code, and the operations `archsearch_<name>_<hash>::...`."""
-    kernels = IMPORTS.sub("", generation.source(form)).strip("\n")
+    source = generation.source(form)
+    kernels = IMPORTS.sub("", source).strip("\n")
     answers = {"DECAYS": len(form.decays), "DECAY_KIND": form.decay_kind, "ROW_COUNT": len(form.rows)}
     kernels, host = _apart(kernels, _host_text(form, answers))
     digest = hashlib.sha256("\n".join([repr(form), kernels, host]).encode()).hexdigest()[:8]
-    head = template("triton_head", version=__version__, form=_commented(str(form)))
+    about = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[2].strip("\n")
+    head = template("triton_head", version=__version__, about=_commented(about))
     constants = [f"{question} = {_answer(answer, form)}" for question, answer in answers.items()]
+    absent = sorted(set(LAUNCH.findall(host)) - definitions(kernels))
+    constants += [f"{kernel} = None  # a kernel that this rule does not need" for kernel in absent]
     operands = "\n".join(["OPERANDS = (", *(f"    {_operand(operand, names)}," for operand in form.operands), ")"])
     operations = template("triton_operations", namespace=f"archsearch_{name}_{digest}")
     parts = [
@@ -104,4 +110,4 @@ def _operand(operand: Operand, names: Names) -> str:
 
 
 def _commented(text: str) -> str:
-    return "\n".join(f"#     {line}" for line in text.splitlines())
+    return "\n".join(f"# {line}".rstrip() for line in text.splitlines())
