@@ -54,6 +54,7 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "channel": form.decay_kind == "channel",
         "scalar": form.decay_kind != "channel",
         "several": len(form.rows) > 1,
+        "long": span(form) > 4,
         "quarters": span(form) > 4 and any(row.residual for row in form.rows),
         "kept": keeps_rows(form),
         "same": any(row.residual for row in form.rows) and not keeps_rows(form) and all(map(_same, form.rows)),
@@ -161,16 +162,22 @@ def _pointers(form: NormalForm) -> str:
 def _vector(form: NormalForm, role: str, expressions: tuple[Expression, ...]) -> str:
     vectors = [split(expression).vector for expression in expressions]
     zero = "tl.zeros((token.shape[0], channel.shape[0]), tl.float32)"
-    lines = _by_substep(tuple("x" if v else "" for v in vectors), "+=", zero, lambda r, here: vector_text(vectors[r], here))
+    lines = _by_substep(
+        tuple("x" if v else "" for v in vectors), "+=", zero, lambda r, here: vector_text(vectors[r], here)
+    )
     sizes = "H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
     parameters = f"token, sub, here, head, channel, {_pointers(form)}, {sizes}"
-    return _function(f"{role}_vector", parameters, f"The {role} addresses [N, BK] without the numbers that scale whole rows.", lines)
+    return _function(
+        f"{role}_vector", parameters, f"The {role} addresses [N, BK] without the numbers that scale whole rows.", lines
+    )
 
 
 def _target(form: NormalForm) -> str:
     targets = [row.target for row in form.rows]
     zero = "tl.zeros((token.shape[0], channel.shape[0]), tl.float32)"
-    lines = _by_substep(tuple("x" if v else "" for v in targets), "+=", zero, lambda r, here: vector_text(targets[r], here))
+    lines = _by_substep(
+        tuple("x" if v else "" for v in targets), "+=", zero, lambda r, here: vector_text(targets[r], here)
+    )
     parameters = f"token, sub, here, head, channel, {_pointers(form)}, HV: tl.constexpr, V: tl.constexpr"
     return _function("target_rows", parameters, "The targets [N, BV].", lines)
 
@@ -182,8 +189,12 @@ def _bonus(form: NormalForm) -> list[str]:
     keys = f"token, here, head, channel, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
     values = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, V: tl.constexpr"
     return [
-        _function("bonus_pairs", keys, "The products [N, BK] whose sum weights the bonus.", [f"return {' * '.join(factors)}"]),
-        _function("bonus_targets", values, "What the bonus adds [N, BV].", [f"return {vector_text(bonus.target, 'here')}"]),
+        _function(
+            "bonus_pairs", keys, "The products [N, BK] whose sum weights the bonus.", [f"return {' * '.join(factors)}"]
+        ),
+        _function(
+            "bonus_targets", values, "What the bonus adds [N, BV].", [f"return {vector_text(bonus.target, 'here')}"]
+        ),
     ]
 
 
@@ -207,7 +218,9 @@ def _decay(form: NormalForm, role: str) -> str:
     lines += _after_place(form, role, lambda d, here: f"rows -= {_point_text(form, d, here)}")
     parameters = f"token, place, sub, here, head, channel, slot, decay, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
     shape = "[N, BK]" if form.decay_kind == "channel" else "[N]"
-    return _function(f"{role}_decay", parameters, f"G {shape} at the places of the {role} rows.", [*lines, "return rows"])
+    return _function(
+        f"{role}_decay", parameters, f"G {shape} at the places of the {role} rows.", [*lines, "return rows"]
+    )
 
 
 def _sign(form: NormalForm, role: str) -> str:
@@ -223,7 +236,12 @@ def _sign(form: NormalForm, role: str) -> str:
 
     lines += _after_place(form, role, flip)
     parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
-    return _function(f"{role}_sign", parameters, f"The sign of the decay since the chunk's start at the places of the {role} rows.", [*lines, "return rows"])
+    return _function(
+        f"{role}_sign",
+        parameters,
+        f"The sign of the decay since the chunk's start at the places of the {role} rows.",
+        [*lines, "return rows"],
+    )
 
 
 def _after_place(form: NormalForm, role: str, text: Callable[[int, str], str | None]) -> list[str]:
@@ -258,16 +276,25 @@ def _rows(form: NormalForm, role: str, *, signed: bool) -> str:
         f"rows = vector * {role}_scale(token, place, sub, here, head, slot, sign, {_pointers(form)}, HV, C)[:, None]",
     ]
     if signed:
-        lines.append(f"rows *= {role}_sign(token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, HV, K, C)")
+        lines.append(
+            f"rows *= {role}_sign(token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, HV, K, C)"
+        )
     parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
-    return _function(f"{role}_rows", parameters, f"The {role} addresses [N, BK] whole, in float32.", [*lines, "return rows"])
+    return _function(
+        f"{role}_rows", parameters, f"The {role} addresses [N, BK] whole, in float32.", [*lines, "return rows"]
+    )
 
 
 def _decay_of_token(form: NormalForm) -> str:
     texts = [_point_text(form, d, "here") for d in range(len(form.decays))]
     zero = " + tl.zeros((token.shape[0], channel.shape[0]), tl.float32)" if form.decay_kind == "channel" else ""
     parameters = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
-    return _function("decay_of_token", parameters, "The log decay of all decay points of a token.", [f"return {' + '.join(texts)}{zero}"])
+    return _function(
+        "decay_of_token",
+        parameters,
+        "The log decay of all decay points of a token.",
+        [f"return {' + '.join(texts)}{zero}"],
+    )
 
 
 def _flips_of_token(form: NormalForm) -> str:
@@ -278,7 +305,12 @@ def _flips_of_token(form: NormalForm) -> str:
             texts.append(f"({load_text(decay.sign, 'token', 'here', 'channel')}{wide} < 0).to(tl.int32)")
     zero = " + tl.zeros((token.shape[0], channel.shape[0]), tl.int32)" if form.decay_kind == "channel" else ""
     parameters = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
-    return _function("flips_of_token", parameters, "How many decay points of a token turn the sign.", [f"return {' + '.join(texts)}{zero}"])
+    return _function(
+        "flips_of_token",
+        parameters,
+        "How many decay points of a token turn the sign.",
+        [f"return {' + '.join(texts)}{zero}"],
+    )
 
 
 def _seen(form: NormalForm) -> str:
@@ -287,7 +319,10 @@ def _seen(form: NormalForm) -> str:
     doc = "How many rows of its own token a row's residual sees."
     if counts == list(range(len(counts))):
         return _function("seen", "sub", doc, ["return sub"])
-    lines = ["count = sub * 0", *(f"count = tl.where(sub == {r}, {count}, count)" for r, count in enumerate(counts) if count)]
+    lines = [
+        "count = sub * 0",
+        *(f"count = tl.where(sub == {r}, {count}, count)" for r, count in enumerate(counts) if count),
+    ]
     return _function("seen", "sub", doc, [*lines, "return count"])
 
 
@@ -298,4 +333,6 @@ def _substep(form: NormalForm) -> str:
         f"mine = (tl.arange(0, {n}) == sub)[None, :, None]",
         "return tl.sum(tl.where(mine, parts, 0.0), 1)",
     ]
-    return _function("substep", "tile, sub: tl.constexpr, C: tl.constexpr", "The rows of one substep: [R, B] -> [C, B].", lines)
+    return _function(
+        "substep", "tile, sub: tl.constexpr, C: tl.constexpr", "The rows of one substep: [R, B] -> [C, B].", lines
+    )

@@ -127,7 +127,16 @@ def saved_shapes(form: NormalForm, sizes: Sizes, use: Plan, count: int) -> tuple
 
 def saved_dtypes(use: Plan) -> tuple[torch.dtype, ...]:
     """The dtypes of what `Saved` holds."""
-    return (torch.float32, torch.float32, use.storage, use.storage, torch.float32, use.storage, use.storage, use.storage)
+    return (
+        torch.float32,
+        torch.float32,
+        use.storage,
+        use.storage,
+        torch.float32,
+        use.storage,
+        use.storage,
+        use.storage,
+    )
 
 
 def chunk_count(sizes: Sizes, chunk: int, *, packed: bool) -> int:
@@ -155,7 +164,12 @@ def chunks_of(sizes: Sizes, chunk: int, cu_seqlens: Tensor | None) -> Chunks:
 
 
 def forward(
-    form: NormalForm, tensors: Sequence[Tensor], initial: Tensor | None, cu_seqlens: Tensor | None, scale: float, chunk_size: int | None
+    form: NormalForm,
+    tensors: Sequence[Tensor],
+    initial: Tensor | None,
+    cu_seqlens: Tensor | None,
+    scale: float,
+    chunk_size: int | None,
 ) -> tuple[Tensor, Tensor, Saved]:
     """Output [B, T, HV, V], final state [sequences, HV, K, V] float32, and what the backward needs."""
     tensors = [tensor.contiguous() for tensor in tensors]
@@ -163,11 +177,19 @@ def forward(
     use = plan_of(form, tensors, sizes, chunk_size)
     chunks = chunks_of(sizes, use.chunk, cu_seqlens)
     device = tensors[0].device
-    output = torch.empty((sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim), dtype=output_dtype(form, tensors), device=device)
-    state = torch.empty((sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim), dtype=torch.float32, device=device)
+    output = torch.empty(
+        (sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim),
+        dtype=output_dtype(form, tensors),
+        device=device,
+    )
+    state = torch.empty(
+        (sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim), dtype=torch.float32, device=device
+    )
     shapes = saved_shapes(form, sizes, use, chunks.count)
     dtypes = saved_dtypes(use)
-    saved = Saved(*(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in zip(shapes, dtypes, strict=True)))
+    saved = Saved(
+        *(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in zip(shapes, dtypes, strict=True))
+    )
     kernels = _kernels(form)
     _prepare(form, kernels, tensors, saved, sizes, use, chunks)
     _scan(form, kernels, tensors, saved, sizes, use, chunks, initial, scale, (output, state), None)
@@ -189,7 +211,9 @@ def backward(
     tensors = [tensor.contiguous() for tensor in tensors]
     d_output, d_state = d_output.contiguous(), d_state.contiguous()
     sizes = sizes_of(form, tensors, initial, cu_seqlens)
-    sizes = Sizes(*(sizes.batch, sizes.tokens, sizes.heads, sizes.value_heads, sizes.key_dim, d_output.shape[-1], sizes.sequences))
+    sizes = Sizes(
+        *(sizes.batch, sizes.tokens, sizes.heads, sizes.value_heads, sizes.key_dim, d_output.shape[-1], sizes.sequences)
+    )
     use = plan_of(form, tensors, sizes, chunk_size)
     chunks = chunks_of(sizes, use.chunk, cu_seqlens)
     kernels = _kernels(form)
@@ -215,7 +239,10 @@ def backward(
             use.gradient_keys, use.gradient_values, chunks.table is not None, use.dtype, use.precision, 2, _levels(use.chunk),
             num_warps=use.warps, num_stages=2,
         )  # fmt: skip
-    return [_gathered(operand, tensor, buffers.get(operand.name), sizes) for operand, tensor in zip(form.operands, tensors, strict=True)], d_initial
+    return [
+        _gathered(operand, tensor, buffers.get(operand.name), sizes)
+        for operand, tensor in zip(form.operands, tensors, strict=True)
+    ], d_initial
 
 
 def step(form: NormalForm, tensors: Sequence[Tensor], state: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -223,7 +250,9 @@ def step(form: NormalForm, tensors: Sequence[Tensor], state: Tensor, scale: floa
     tensors = [tensor.contiguous() for tensor in tensors]
     state = state.contiguous()
     sizes = sizes_of(form, tensors, state, None)
-    output = torch.empty((sizes.batch, sizes.value_heads, sizes.value_dim), dtype=output_dtype(form, tensors), device=state.device)
+    output = torch.empty(
+        (sizes.batch, sizes.value_heads, sizes.value_dim), dtype=output_dtype(form, tensors), device=state.device
+    )
     after = torch.empty_like(state, dtype=torch.float32)
     keys = max(16, 1 << (sizes.key_dim - 1).bit_length())
     values = min(32, max(16, 1 << (sizes.value_dim - 1).bit_length()))
@@ -238,7 +267,9 @@ def _kernels(form: NormalForm) -> Any:
     return modules.load(form.name, generation.source(form))
 
 
-def _prepare(form: NormalForm, kernels: Any, tensors: Sequence[Tensor], saved: Saved, sizes: Sizes, use: Plan, chunks: Chunks) -> None:
+def _prepare(
+    form: NormalForm, kernels: Any, tensors: Sequence[Tensor], saved: Saved, sizes: Sizes, use: Plan, chunks: Chunks
+) -> None:
     """G, its sign, T and P of every chunk."""
     if not chunks.count:
         return

@@ -31,16 +31,29 @@ def step(form: NormalForm, call: Call) -> Result:
 
 @torch.library.custom_op("archsearch::chunkwise", mutates_args=())
 def chunkwise(
-    tensors: Sequence[Tensor], initial_state: Tensor | None, cu_seqlens: Tensor | None, scale: float, chunk_size: int, key: str
+    tensors: Sequence[Tensor],
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    scale: float,
+    chunk_size: int,
+    key: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """(output, state, and for the backward what `launch.Saved` holds). `tensors` in the order of the form's operands; chunk_size 0: the plan's choice."""
-    output, state, saved = launch.forward(forms.form(key), tensors, initial_state, cu_seqlens, scale, chunk_size or None)
+    with torch.cuda.device_of(tensors[0]):
+        output, state, saved = launch.forward(
+            forms.form(key), tensors, initial_state, cu_seqlens, scale, chunk_size or None
+        )
     return output, state, *saved.tensors
 
 
 @chunkwise.register_fake
 def _(
-    tensors: Sequence[Tensor], initial_state: Tensor | None, cu_seqlens: Tensor | None, scale: float, chunk_size: int, key: str
+    tensors: Sequence[Tensor],
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    scale: float,
+    chunk_size: int,
+    key: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     form = forms.form(key)
     sizes = launch.sizes_of(form, tensors, initial_state, cu_seqlens)
@@ -50,7 +63,9 @@ def _(
     first = tensors[0]
     saved = (first.new_empty(s, dtype=d) for s, d in zip(shapes, launch.saved_dtypes(use), strict=True))
     return (
-        first.new_empty((sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim), dtype=launch.output_dtype(form, tensors)),
+        first.new_empty(
+            (sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim), dtype=launch.output_dtype(form, tensors)
+        ),
         first.new_empty((sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim), dtype=torch.float32),
         *saved,
     )
@@ -71,7 +86,10 @@ def chunkwise_backward(
     """The gradient of every operand, then that of the initial state."""
     form = forms.form(key)
     kept = launch.Saved(*saved)
-    gradients, d_initial = launch.backward(form, tensors, initial_state, cu_seqlens, kept, d_output, d_state, scale, chunk_size or None)
+    with torch.cuda.device_of(tensors[0]):
+        gradients, d_initial = launch.backward(
+            form, tensors, initial_state, cu_seqlens, kept, d_output, d_state, scale, chunk_size or None
+        )
     return [*gradients, d_initial if initial_state is None else d_initial.to(initial_state.dtype)]
 
 
@@ -101,7 +119,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _gradients(ctx: Any, d_output: Tensor, d_state: Tensor, *_: Tensor) -> tuple[Any, ...]:
     tensors = list(ctx.saved_tensors[: ctx.count])
     initial_state, cu_seqlens, *saved = ctx.saved_tensors[ctx.count :]
-    found = chunkwise_backward(tensors, initial_state, cu_seqlens, saved, d_output, d_state, ctx.scale, ctx.chunk_size, ctx.key)
+    found = chunkwise_backward(
+        tensors, initial_state, cu_seqlens, saved, d_output, d_state, ctx.scale, ctx.chunk_size, ctx.key
+    )
     return found[:-1], None if initial_state is None else found[-1], None, None, None, None
 
 
@@ -111,7 +131,8 @@ chunkwise.register_autograd(_gradients, setup_context=_keep)
 @torch.library.custom_op("archsearch::single_step", mutates_args=())
 def single_step(tensors: Sequence[Tensor], state: Tensor, scale: float, key: str) -> tuple[Tensor, Tensor]:
     """(output [B, HV, V], state after the token)."""
-    return launch.step(forms.form(key), tensors, state, scale)
+    with torch.cuda.device_of(state):
+        return launch.step(forms.form(key), tensors, state, scale)
 
 
 @single_step.register_fake

@@ -39,7 +39,16 @@ def tokens_of_chunk(span: int, chunk_size: int | None) -> int:
     return min(most, max(least, 1 << (chunk_size.bit_length() - 1)))
 
 
-def plan(*, span: int, channel: bool, residual: bool, key_dim: int, value_dim: int, chunk_size: int | None, dtype: torch.dtype) -> Plan:
+def plan(
+    *,
+    span: int,
+    channel: bool,
+    residual: bool,
+    key_dim: int,
+    value_dim: int,
+    chunk_size: int | None,
+    dtype: torch.dtype,
+) -> Plan:
     """The plan for operands of `dtype`: bfloat16 products as they are, float16 as tf32 (its range is too small for states), float32 in three."""
     wide = dtype != torch.bfloat16
     keys, values = _power(key_dim), _power(value_dim)

@@ -34,7 +34,9 @@ def _load(operand: Operand) -> str:
 
 def _text(expression: Expression) -> str:
     """An expression [KP] or [BV] of loaded operands."""
-    names = {o.name: f"o_{o.name}" for term in expression for o in (*term.gates, *((term.vector,) if term.vector else ()))}
+    names = {
+        o.name: f"o_{o.name}" for term in expression for o in (*term.gates, *((term.vector,) if term.vector else ()))
+    }
     return " + ".join(product_text(term, names) for term in expression)
 
 
@@ -56,7 +58,9 @@ def _group(form: NormalForm, rows: tuple[Row, ...]) -> list[str]:
     numbered = [(form.rows.index(row), row) for row in rows]
     lines = [f"recall_{r} = {_recall(row)}" for r, row in numbered if row.residual and not row.previous]
     for r, row in numbered:
-        value = " ".join([f"({_text(row.target)})" if row.target else "", f"- recall_{r}" if row.residual else ""]).strip()
+        value = " ".join(
+            [f"({_text(row.target)})" if row.target else "", f"- recall_{r}" if row.residual else ""]
+        ).strip()
         if row.write and value:
             lines.append(f"memory += ({_text(row.write)})[:, None] * ({value})[None, :]")
     return lines

@@ -20,6 +20,7 @@ LOOPS = {
     "tl.range(begin, end, num_stages=STAGES)",  # chunks of a sequence
     "tl.range(0, end - begin, num_stages=STAGES)",  # chunks of a sequence, last first
     "tl.range(0, V, BV, num_stages=STAGES)",  # blocks of channels
+    "tl.range(0, V + tl.cast(zero, tl.int32), BV, num_stages=STAGES)",
     "range(0, V, BV)",
     "range(0, K, BK)",
     "range(LEVELS)",  # halves, quarters, ... of a chunk
@@ -47,7 +48,11 @@ def test_source_names_its_rule_and_has_no_holes_left(rule: Rule) -> None:
 
 def test_source_does_not_depend_on_the_backend() -> None:
     rule = rules["q_delta"]
-    assert compile(rule, "reference").source == compile(rule, "torch", chunk_size=16).source == generation.source(lower(rule))
+    assert (
+        compile(rule, "reference").source
+        == compile(rule, "torch", chunk_size=16).source
+        == generation.source(lower(rule))
+    )
 
 
 def test_a_rule_loads_what_it_uses_and_nothing_else() -> None:
@@ -56,7 +61,9 @@ def test_a_rule_loads_what_it_uses_and_nothing_else() -> None:
     assert "kept" not in generation.source(lower(rules["gated_delta_net"])).replace("kept_", "")
 
 
-def test_the_module_lives_in_a_file_that_changes_with_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_lives_in_a_file_that_changes_with_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ARCHSEARCH_CACHE", str(tmp_path))
     one, other = modules.load("some_rule", "x = 1\n"), modules.load("some_rule", "x = 2\n")
     assert (one.x, other.x) == (1, 2)
@@ -77,7 +84,18 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("span", "asked", "tokens"),
-    [(1, None, 64), (2, None, 32), (4, None, 16), (8, None, 16), (1, 16, 32), (1, 40, 32), (1, 1000, 64), (1, 1, 32), (2, 64, 32), (2, 16, 16)],
+    [
+        (1, None, 64),
+        (2, None, 32),
+        (4, None, 16),
+        (8, None, 16),
+        (1, 16, 32),
+        (1, 40, 32),
+        (1, 1000, 64),
+        (1, 1, 32),
+        (2, 64, 32),
+        (2, 16, 16),
+    ],
 )
 def test_a_chunk_is_a_power_of_two_that_fits(span: int, asked: int | None, tokens: int) -> None:
     assert tokens_of_chunk(span, asked) == tokens
