@@ -106,9 +106,19 @@ def _start_ray(resources: Resources) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if resources.ray_address is not None:
-        ray.init(address=resources.ray_address, **quiet)
+        _join(resources.ray_address, quiet)
         return
-    ray.init(include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
+    ray.init(address="local", include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
+
+
+def _join(address: str, quiet: dict[str, Any]) -> None:
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, ValueError) as error:
+        raise StudyError(
+            f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with ray start "
+            "--head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
+        ) from error
 
 
 def _slots(available: dict[str, float], resources: Resources) -> int:

@@ -136,13 +136,14 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--pause", type=float, default=0.02)
+    parser.add_argument("--ray-address", default=None)
     parser.add_argument("--die-at-write", type=int, default=None)
     options = parser.parse_args()
     from archsearch.studies.ray_executor import RayExecutor
 
     if options.die_at_write is not None:
         records.watch = _die_at_write(options.die_at_write)
-    resources = Resources(cpus=1, concurrent=options.slots)
+    resources = Resources(cpus=1, concurrent=options.slots, ray_address=options.ray_address)
     try:
         study(
             options.directory,
