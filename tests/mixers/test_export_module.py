@@ -64,7 +64,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "names": (
         decay(log_decay("torch")),
         delta_write(key("address"), value("target"), strength=gate("x")),
-        read(query("rows")),
+        read(query("rows") + key("down")),
     ),
     "long_names": (
         delta_write(
@@ -105,7 +105,7 @@ LAYERS = {
         operands={"g": o.FixedDecay(), "gc": o.LogSigmoid(), "h": o.StepDecay(of="beta"), "beta": o.StepSize()}
     ),
     "signed": o.Layer(output_gate="sigmoid", gate_first=True, gate_projection=o.LowRank(4, shared=True, bias=True)),
-    "names": o.Layer(),
+    "names": o.Layer(operands={"down": o.Vector(activation="none", norm="none")}),
 }
 HYBRID = Module(
     "hybrid",

@@ -1,0 +1,256 @@
+"""One operand of the layer as code: its sizes, its weights, and how rows of the projection become it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from archsearch.mixers.export.lines import WIDTH
+from archsearch.mixers.layer import options as o
+from archsearch.mixers.layer.plan import Part
+
+INDENT = 8
+ACTIVATED = {"none": "{}", "silu": "F.silu({})", "relu": "F.relu({})", "elu+1": "(F.elu({}) + 1)"}
+NORMED = {"none": "{}", "l2": "unit({})", "rms": "rms({})"}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Heads and channels as code; no channels for one number a head. `inside` the class they are attributes."""
+
+    heads: str
+    dim: str | None
+
+    @property
+    def numbers(self) -> str:
+        """How many there are."""
+        return self.heads if self.dim is None else f"{self.heads} * {self.dim}"
+
+    @property
+    def shape(self) -> str:
+        """Both, as the arguments of a call."""
+        return self.heads if self.dim is None else f"{self.heads}, {self.dim}"
+
+    @property
+    def inside(self) -> Size:
+        """Itself where the names are attributes."""
+        return Size(f"self.{self.heads}", None if self.dim is None else f"self.{self.dim}")
+
+
+VALUES = Size("num_v_heads", "head_v_dim")
+"""Of values, and of the output's gate."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperandText:
+    """An operand. variable, origin, sign: the variables of itself, of what it is made of, and of its sign."""
+
+    part: Part
+    variable: str
+    origin: str = ""
+    sign: str = ""
+
+    @property
+    def size(self) -> Size:
+        """Its heads and channels."""
+        operand = self.part.operand
+        if operand.is_address:
+            return Size("num_heads", "head_dim")
+        if operand.of == "value":
+            return VALUES
+        return Size("num_v_heads", "head_dim" if operand.per == "channel" else None)
+
+    @property
+    def inputs(self) -> str:
+        """Its rows of the fused projection."""
+        return inputs(cast("o.Map", self.part.map), self.size)
+
+    @property
+    def is_lifted(self) -> bool:
+        """Whether its rows of the fused projection need a further step."""
+        return self.part.map is not None and self.part.map != o.Linear()
+
+    @property
+    def weights(self) -> dict[str, str]:
+        """What it has beside those rows, by name."""
+        size, source = self.size, self.part.source
+        entries = {"lift": lift(cast("o.Map", self.part.map), size)} if self.is_lifted else {}
+        match source:
+            case o.Projection():
+                entries["weight"] = f"normal({size.shape}, {size.dim}, std={size.dim}**-0.5)"
+            case o.Static():
+                entries["weight"] = f"normal({size.shape}, std={size.dim}**-0.5)"
+            case o.Sigmoid(bias=float() | int() as bias):
+                shape = f"({size.shape}{',' if size.dim is None else ''})"
+                entries["bias"] = f"constant(torch.full({shape}, {float(bias)!r}))"
+            case o.StepSize(low=low, high=high, floor=floor):
+                entries["dt_bias"] = f"step_bias({size.shape}, low={low!r}, high={high!r}, floor={floor!r})"
+            case o.StepDecay(low=low, high=high) | o.MambaDecay(low=low, high=high):
+                entries["A_log"] = f"rates({size.heads}, {low!r}, {high!r})"
+            case o.BoundedDecay(form="eda"):
+                entries["A_log"] = f"rates({size.heads}, 1.0, 16.0)"
+            case o.BoundedDecay():
+                entries["A_log"] = f"constant(torch.zeros({size.heads}))"
+            case o.SignedDecay():
+                entries["bias"] = f"sign_bias({size.shape})"
+            case _:
+                pass
+        if isinstance(source, o.MambaDecay | o.BoundedDecay):
+            entries["dt_bias"] = f"step_bias({size.shape})"
+        return entries
+
+    def lines(self) -> list[str]:
+        """Its rows become the operand: float32, activated, in its shape."""
+        body = EVALUATED[type(self.part.source)](self)
+        text = "\n".join(body)
+        if self.size.dim is not None and re.search(r"\braw\b", text):
+            body = [f"raw = exact({self.variable}).unflatten(-1, ({self.size.inside.shape}))", *body]
+        if re.search(r"\bown\.", text):
+            body = [f'own = self.sources["{self.part.name}"]', *body]
+        return body
+
+    @property
+    def raw(self) -> str:
+        """Its projected rows in float32, [B, T, HV] or [B, T, HV, dim]."""
+        return "raw" if self.size.dim is not None else f"exact({self.variable})"
+
+    @property
+    def rate(self) -> str:
+        """exp(A_log) against its numbers."""
+        return "own.A_log.exp()" if self.size.dim is None else "own.A_log.exp()[:, None]"
+
+
+def inputs(given: o.Map, size: Size) -> str:
+    """Rows of the fused projection."""
+    if isinstance(given, o.Linear):
+        return size.numbers
+    return str(given.rank) if given.shared else f"{size.heads} * {given.rank}"
+
+
+def lift(given: o.Map, size: Size) -> str:
+    """The module that lifts rows."""
+    bias = f"torch.zeros({size.numbers})" if given.bias else "None"
+    if isinstance(given, o.Linear):
+        return f"Lift(None, {bias})"
+    shape = f"{size.numbers}, {given.rank}" if given.shared else f"{size.heads}, {given.rank}, {size.dim or 1}"
+    return f"Lift(normal({shape}), {bias})"
+
+
+def _vector(text: OperandText) -> list[str]:
+    source, name = cast("o.Vector", text.part.source), text.variable
+    activated, normed = ACTIVATED[source.activation or "none"].format(name), NORMED[source.norm or "none"]
+    split = f".unflatten(-1, ({text.size.inside.shape}))"
+    lines = [f"{name} = {normed.format(activated + split)}"]
+    if INDENT + len(lines[0]) > WIDTH:
+        lines = [f"{name} = {activated}", f"{name} = {normed.format(name + split)}"]
+    return [*lines, *([f"{name} = rotated({name}, positions)"] if source.rotary else [])]
+
+
+def _projection(text: OperandText) -> list[str]:
+    made = f'torch.einsum("bthk,hkl->bthl", {text.origin}, own.weight)'
+    norm = cast("o.Projection", text.part.source).norm or "none"
+    return [f"{text.variable} = {NORMED[norm].format(made)}"]
+
+
+def _static(text: OperandText) -> list[str]:
+    made = NORMED[cast("o.Static", text.part.source).norm or "none"].format("own.weight")
+    return [f"{text.variable} = {made}.to(mixed.dtype).expand(*x.shape[:2], -1, -1)"]
+
+
+def _sigmoid(text: OperandText) -> list[str]:
+    source = cast("o.Sigmoid", text.part.source)
+    gate = f"torch.sigmoid({text.raw}{'' if source.bias is None else ' + own.bias'})"
+    return [f"{text.variable} = {gate if source.scale == 1.0 else f'{source.scale!r} * {gate}'}"]
+
+
+def _step_size(text: OperandText) -> list[str]:
+    return [f"{text.variable} = F.softplus({text.raw} + own.dt_bias)"]
+
+
+def _step_decay(text: OperandText) -> list[str]:
+    return [f"{text.variable} = -{text.rate} * {text.origin}"]
+
+
+def _mamba_decay(text: OperandText) -> list[str]:
+    return [f"{text.variable} = -{text.rate} * F.softplus({text.raw} + own.dt_bias)"]
+
+
+def _bounded_decay(text: OperandText) -> list[str]:
+    source = cast("o.BoundedDecay", text.part.source)
+    if source.form == "eda":
+        step = f"step = {text.rate} / {source.bound!r} * F.softplus({text.raw} + own.dt_bias)"
+        return [step, f"{text.variable} = {-source.bound!r} * torch.expm1(step)"]
+    return [f"{text.variable} = {source.bound!r} * torch.sigmoid({text.rate} * ({text.raw} + own.dt_bias))"]
+
+
+def _log_sigmoid(text: OperandText) -> list[str]:
+    return [f"{text.variable} = F.logsigmoid({text.raw}) / {cast('o.LogSigmoid', text.part.source).divisor!r}"]
+
+
+def _fixed_decay(text: OperandText) -> list[str]:
+    dim = text.size.inside.dim
+    spread = ".expand(*x.shape[:2], -1)" if dim is None else f"[:, None].expand(*x.shape[:2], -1, {dim})"
+    return [
+        "head = torch.arange(self.num_v_heads, dtype=torch.float64, device=x.device)",
+        f"{text.variable} = torch.log1p(-(2.0 ** (-5 - head))).float(){spread}",
+    ]
+
+
+def _signed_decay(text: OperandText) -> list[str]:
+    return [
+        f"alpha = torch.tanh({text.raw} + own.bias)",
+        f"{text.sign} = torch.where(alpha < 0, -1.0, 1.0).to(alpha.dtype)",
+        f"{text.variable} = alpha.abs().clamp_min(math.exp(-20.0)).log()",
+    ]
+
+
+EVALUATED: Mapping[type, Callable[[OperandText], list[str]]] = {
+    o.Vector: _vector,
+    o.Projection: _projection,
+    o.Static: _static,
+    o.Sigmoid: _sigmoid,
+    o.StepSize: _step_size,
+    o.StepDecay: _step_decay,
+    o.MambaDecay: _mamba_decay,
+    o.BoundedDecay: _bounded_decay,
+    o.LogSigmoid: _log_sigmoid,
+    o.FixedDecay: _fixed_decay,
+    o.SignedDecay: _signed_decay,
+}
+
+
+def described(part: Part) -> str:
+    """Where an operand comes from, in words."""
+    through = "W x" if not isinstance(part.map, o.LowRank) else f"W_up W_down x (rank {part.map.rank})"
+    match part.source:
+        case o.Vector(activation=activation, norm=norm, rotary=rotary):
+            steps = [through, *([f"causal convolution of {part.conv} tokens"] if part.conv else [])]
+            steps += [activation] if activation not in (None, "none") else []
+            steps += [{"l2": "unit length", "rms": "RMS norm"}[norm]] if norm not in (None, "none") else []
+            return ", ".join([*steps, *(["rotary positions"] if rotary else [])])
+        case o.Projection(of=of):
+            return f"P {of}, a K x K matrix a head"
+        case o.Static():
+            return "learned, the same for every token"
+        case o.Sigmoid(bias=bias, scale=scale):
+            return f"{'' if scale == 1.0 else f'{scale:g} '}sigmoid({through}{'' if bias is None else ' + bias'})"
+        case o.StepSize():
+            return f"softplus({through} + dt_bias)"
+        case o.StepDecay(of=of):
+            return f"-exp(A_log) {of}"
+        case o.MambaDecay():
+            return f"-exp(A_log) softplus({through} + dt_bias)"
+        case o.BoundedDecay(form="eda", bound=bound):
+            return f"{bound:g} (1 - exp(-exp(A_log) / {-bound:g} softplus({through} + dt_bias)))"
+        case o.BoundedDecay(bound=bound):
+            return f"{bound:g} sigmoid(exp(A_log) ({through} + dt_bias))"
+        case o.LogSigmoid(divisor=divisor):
+            return f"logsigmoid({through}) / {divisor:g}"
+        case o.FixedDecay():
+            return "log(1 - 2^(-5-h)) of head h, nothing learned"
+        case o.SignedDecay():
+            return f"log and sign of tanh({through} + bias)"
+        case _:
+            return through
