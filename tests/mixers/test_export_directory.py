@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -77,6 +78,13 @@ def test_selftest_passes_where_archsearch_is_not_installed(exported: Path, tmp_p
         assert report.passed, "\n".join(report.lines)
         assert all(line.startswith("ok") for line in report.lines)
         assert len(report.lines) >= 17
+
+
+def test_selftest_passes_without_triton_from_any_folder(exported: Path, tmp_path: Path) -> None:
+    script = "import runpy, sys; sys.modules['triton'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+    command = [sys.executable, "-I", "-B", "-c", script, str(exported / "selftest.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.gpu
