@@ -109,9 +109,9 @@ def _carry_out(config: StudyConfig) -> None:
         raise
     evidence = read_evidence(directory)
     _print_ranking(evidence)
+    console.print(f"Report: {write_report(directory)}")
     if evidence.winner is not None:
         export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
-    console.print(f"Report: {write_report(directory)}")
     console.print(f"Next: archsearch study resume {directory.path} trials={2 * config.trials}, for more trials")
 
 

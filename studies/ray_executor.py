@@ -116,8 +116,8 @@ def _join(address: str, quiet: dict[str, Any]) -> None:
         ray.init(address=address, **quiet)
     except (ConnectionError, ValueError) as error:
         raise StudyError(
-            f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with ray start "
-            "--head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
+            f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
+            "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
         ) from error
 
 
