@@ -21,12 +21,13 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, read_evidence
 from archsearch.studies.export import export_and_check
 from archsearch.studies.outcomes import Outcome
-from archsearch.studies.report import ranking_table, shown, write_report
+from archsearch.studies.report import ranking_table, write_report
 from archsearch.studies.run import read_study_config, run_study
 from archsearch.studies.single import read_trial, run_trial
 from archsearch.studies.status import Status, read_status
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
+from archsearch.studies.wording import shown
 
 WIDTH = 120
 """Columns where the output is no terminal."""

@@ -9,23 +9,21 @@ import yaml
 from archsearch.dsl import parse_rule
 from archsearch.lowering.display import equation
 from archsearch.mixers.zoo import rules
-from archsearch.report.page import Block, Code, Equation, Facts, Figure, Page, Section, Text, Tiles
-from archsearch.report.plots import Line, Mark, plot
-from archsearch.report.scales import Axis
+from archsearch.report.page import Block, Code, Equation, Facts, Page, Section, Text, Tiles
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies import records
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, Row, read_evidence
+from archsearch.studies.figures import learning_curves, search_course, trade_off
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.rungs import Decision, read_decisions
+from archsearch.studies.wording import SHARES, shown, spoken
 
 SCREENING = (
     "One seed a trial: these scores screen, they do not conclude. Differences of this size come from the seed alone "
     "as well; the best of many looks better than it is."
 )
-SHARES = ("recall", "accuracy")
-"""Beginnings of the names of values that are shares of 1."""
 
 
 def write_report(directory: StudyDirectory) -> Path:
@@ -47,9 +45,9 @@ def build_page(evidence: Evidence, decisions: Sequence[Decision], place: str) ->
         _outcome(evidence),
         *_winner(evidence),
         Section("Ranking", [Text(SCREENING, quiet=True), ranking_table(evidence)]),
-        *_trade_off(evidence),
-        *_curves(evidence),
-        *_search(evidence),
+        *trade_off(evidence),
+        *learning_curves(evidence),
+        *search_course(evidence),
         *_rungs(evidence, decisions),
         *_failures(evidence),
         _question(evidence, place),
@@ -169,132 +167,6 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
 
 def _whole(value: Any) -> int | None:
     return None if value is None else round(float(value))
-
-
-def spoken(name: str) -> str:
-    """The name of a value in words."""
-    return name.replace("_", " ")
-
-
-def shown(name: str, value: float) -> str:
-    """A value of an objective as text."""
-    return f"{100 * value:.1f} %" if name.startswith(SHARES) else f"{value:.3f}"
-
-
-# Plots
-
-
-def _tones(evidence: Evidence) -> dict[int, str]:
-    """A colour for every trial: the winner's, one for each baseline, grey."""
-    baselines = [row.number for row in evidence.rows if row.is_baseline]
-    tones = {row.number: "muted" for row in evidence.rows}
-    tones |= {number: f"tone{i % 8}" for i, number in enumerate(baselines)}
-    winner = evidence.winner
-    return tones if winner is None else {**tones, winner.number: "winner"}
-
-
-def _axis(name: str, *, log: bool = False) -> Axis:
-    return Axis(spoken(name), log=log, percent=name.startswith(SHARES))
-
-
-def _trade_off(evidence: Evidence) -> list[Section]:
-    """The first two objectives against each other; with one, the objective against the state's bytes."""
-    names = list(evidence.objectives)
-    complete = evidence.ended(Outcome.COMPLETE)
-    if len(names) < 2 or not complete:
-        return []
-    across, up = names[0], names[1]
-    tones = _tones(evidence)
-    marks = [
-        Mark(row.values[across], row.values[up], tones[row.number], _label(evidence, row), _hint(evidence, row))
-        for row in sorted(complete, key=lambda row: tones[row.number] != "muted")
-    ]
-    first = [row for number, row in evidence.ranking if number == 1]
-    stairs = sorted((row.values[across], row.values[up]) for row in first)
-    lines = [Line(stairs, "muted", hint="the front", dashed=True)] if len(stairs) > 1 else []
-    drawing = plot(
-        _axis(across), _axis(up), lines=lines, marks=marks, summary=f"{up} against {across} of every complete trial"
-    )
-    ways = " and ".join(
-        f"{'more' if evidence.objectives[n] is Direction.MAXIMIZE else 'less'} {spoken(n)}" for n in (across, up)
-    )
-    caption = (
-        f"Every complete trial; better is {ways}. The dashed line joins the front: trials that no other beats in both."
-    )
-    return [Section("Trade-off", [Figure(drawing, caption)])]
-
-
-def _label(evidence: Evidence, row: Row) -> str:
-    if evidence.winner is not None and row.number == evidence.winner.number:
-        return f"winner: {row.name}" if row.is_baseline else f"winner (trial {row.number})"
-    return row.name if row.is_baseline else ""
-
-
-def _hint(evidence: Evidence, row: Row) -> str:
-    values = ", ".join(f"{name} {shown(name, row.values[name])}" for name in evidence.objectives if name in row.values)
-    return f"trial {row.number}: {row.name}; {values}"
-
-
-def _curves(evidence: Evidence) -> list[Section]:
-    tones = _tones(evidence)
-    rows = sorted((row for row in evidence.rows if row.curve), key=lambda row: tones[row.number] != "muted")
-    blocks: list[Block] = []
-    for name in evidence.objectives:
-        lines = [_curve(evidence, row, name, tones[row.number]) for row in rows]
-        lines = [line for line in lines if len(line.points) > 1]
-        if not lines or all(len({y for _, y in line.points}) == 1 for line in lines):
-            continue
-        end = max(x for line in lines for x, _ in line.points)
-        lines += [
-            Line([(0.0, value), (end, value)], "muted", reference, dashed=True)
-            for objective, reference, value in evidence.references
-            if objective == name
-        ]
-        drawing = plot(
-            Axis("tokens, all tasks"), _axis(name), lines=lines, summary=f"{name} of every trial while it trained"
-        )
-        caption = f"{spoken(name).capitalize()} on held-out data while training; grey: other trials, some stopped."
-        blocks.append(Figure(drawing, caption))
-    return [Section("Learning curves", blocks)] if blocks else []
-
-
-def _curve(evidence: Evidence, row: Row, name: str, tone: str) -> Line:
-    points = [(float(m.tokens), m.values[name]) for m in row.curve if name in m.values]
-    return Line(points, tone, _label(evidence, row), _hint(evidence, row))
-
-
-def _search(evidence: Evidence) -> list[Section]:
-    """The first objective's best so far, proposal by proposal, of each sampler."""
-    name, way = next(iter(evidence.objectives.items()))
-    better = max if way is Direction.MAXIMIZE else min
-    lines: list[Line] = []
-    for tone, sampler in (("tone0", "tpe"), ("tone2", "random")):
-        best: list[tuple[float, float]] = []
-        rows = [r for r in evidence.ended(Outcome.COMPLETE) if r.sampler == sampler]
-        for row in rows:
-            value = row.values[name]
-            best.append((float(row.number), value if not best else better(best[-1][1], value)))
-        if best:
-            lines.append(Line(best, tone, f"best of {sampler}", stepped=True))
-    marks = [
-        Mark(float(row.number), row.values[name], _tones(evidence)[row.number], hint=_hint(evidence, row))
-        for row in evidence.ended(Outcome.COMPLETE)
-    ]
-    if len(marks) < 2:
-        return []
-    drawing = plot(Axis("trial"), _axis(name), lines=lines, marks=marks, summary=f"{name} by trial number")
-    return [Section("The search", [Figure(drawing, _search_caption(evidence))])]
-
-
-def _search_caption(evidence: Evidence) -> str:
-    proposals = [row for row in evidence.rows if not row.is_baseline]
-    duplicates = len(evidence.ended(Outcome.DUPLICATE))
-    startup = sum(row.sampler == "random" for row in proposals)
-    return (
-        f"Complete trials in the order in which they were proposed. Of {len(proposals)} proposals {startup} were drawn "
-        f"at random as a control and {duplicates} repeated an earlier variant (not run). The estimator draws its first "
-        "proposals at random too."
-    )
 
 
 # Tables
