@@ -6,7 +6,7 @@ from archsearch.report.scales import Axis
 from archsearch.studies.evidence import Evidence, Row
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
-from archsearch.studies.wording import SHARES, shown, spoken
+from archsearch.studies.wording import is_share, shown, spoken
 
 
 def _tones(evidence: Evidence) -> dict[int, str]:
@@ -19,7 +19,7 @@ def _tones(evidence: Evidence) -> dict[int, str]:
 
 
 def _axis(name: str, *, log: bool = False) -> Axis:
-    return Axis(spoken(name), log=log, percent=name.startswith(SHARES))
+    return Axis(spoken(name), log=log, percent=is_share(name))
 
 
 def trade_off(evidence: Evidence) -> list[Section]:

@@ -18,7 +18,7 @@ from archsearch.studies.figures import learning_curves, search_course, trade_off
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.rungs import Decision, read_decisions
-from archsearch.studies.wording import SHARES, shown, spoken
+from archsearch.studies.wording import is_share, shown, spoken
 
 SCREENING = (
     "One seed a trial: these scores screen, they do not conclude. Differences of this size come from the seed alone "
@@ -136,7 +136,7 @@ def ranking_table(evidence: Evidence) -> Table:
 
 def _objective_column(name: str, way: Direction) -> Column:
     arrow = "↑" if way is Direction.MAXIMIZE else "↓"
-    share = name.startswith(SHARES)
+    share = is_share(name)
     return Column(name, f"{spoken(name)} {arrow}", digits=1 if share else 3, percent=share)
 
 
@@ -194,7 +194,7 @@ def _rungs(evidence: Evidence, decisions: Sequence[Decision]) -> list[Section]:
 
 
 def _best_column(name: str) -> Column:
-    share = name.startswith(SHARES)
+    share = is_share(name)
     return Column(f"best_{name}", f"best {spoken(name)}", digits=1 if share else 3, percent=share)
 
 

@@ -1,7 +1,7 @@
 """How values are named and written for people."""
 
-SHARES = ("recall", "accuracy")
-"""Beginnings of the names of values that are shares of 1."""
+SHARES = ("recall", "overwrite", "accuracy")
+"""Beginnings of the names of values that are shares of 1, but for the losses among them."""
 
 
 def spoken(name: str) -> str:
@@ -9,6 +9,11 @@ def spoken(name: str) -> str:
     return name.replace("_", " ")
 
 
+def is_share(name: str) -> bool:
+    """Whether a value is a share of 1, written in percent."""
+    return name.startswith(SHARES) and not name.endswith("loss")
+
+
 def shown(name: str, value: float) -> str:
     """A value of an objective as text."""
-    return f"{100 * value:.1f} %" if name.startswith(SHARES) else f"{value:.3f}"
+    return f"{100 * value:.1f} %" if is_share(name) else f"{value:.3f}"
