@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
+from torch import nn
 
 from archsearch.errors import ArchsearchError
 from archsearch.mixers.models import counts
@@ -16,7 +17,7 @@ from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import TrialConfig
 from archsearch.studies.training.language import plan_trial, read_rule
-from archsearch.studies.training.trial import train_trial
+from archsearch.studies.training.trial import ModelBuilder, train_trial
 from archsearch.studies.training.typed_data import from_plain
 
 
@@ -35,8 +36,21 @@ class TrainingBody:
         config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
         tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
         known = _counts(config, next(iter(tasks.values())))
-        plan = replace(plan_trial(config, tasks, known), identity=_identity(clerk))
+        plan = plan_trial(config, tasks, known)
+        plan = replace(plan, build=_refusing(plan.build), identity=_identity(clerk))
         return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
+
+
+def _refusing(build: ModelBuilder) -> ModelBuilder:
+    """A builder whose refusals are the variant's fault, not ours."""
+
+    def build_or_refuse(task: Task) -> nn.Module:
+        try:
+            return build(task)
+        except ArchsearchError as error:
+            raise Unbuildable(str(error)) from error
+
+    return build_or_refuse
 
 
 def trial_config(plan: Mapping[str, Any], proposal: Mapping[str, Any]) -> TrialConfig:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from archsearch.errors import ConfigError
 from archsearch.holes import has_holes
@@ -52,7 +52,7 @@ class StudyConfig:
     sampler: SamplerOptions = field(default_factory=SamplerOptions)
     seeds: Seeds = field(default_factory=Seeds)
     resources: Resources = field(default_factory=Resources)
-    backend: str = "auto"
+    backend: Literal["auto", "reference", "torch", "triton"] = "auto"
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,11 +28,9 @@ class RayExecutor:
         if self._owns_ray:
             _start_ray(resources)
         available = cast(dict[str, float], ray.cluster_resources())
-        if resources.gpus is None:
-            resources = replace(resources, gpus=min(1.0, available.get("GPU", 0.0)))
-        self._resources = resources
-        self._body = make_body(resources)
-        self.slots = _slots(available, resources)
+        self._resources = with_gpus(resources, available)
+        self._body = make_body(self._resources)
+        self.slots = slots(available, self._resources)
         self._idle: list[Any] = []
         self._busy: dict[Any, tuple[Any, Assignment]] = {}
 
@@ -121,8 +119,13 @@ def _join(address: str, quiet: dict[str, Any]) -> None:
         ) from error
 
 
-def _slots(available: dict[str, float], resources: Resources) -> int:
-    """How many trials fit at a time; StudyError if none does."""
+def with_gpus(resources: Resources, available: Mapping[str, float]) -> Resources:
+    """The resources with their GPUs no longer open: one a trial where the cluster has any."""
+    return resources if resources.gpus is not None else replace(resources, gpus=min(1.0, available.get("GPU", 0.0)))
+
+
+def slots(available: Mapping[str, float], resources: Resources) -> int:
+    """How many trials fit into what a cluster has; StudyError if none does."""
     fits = int(available.get("CPU", 0) // resources.cpus)
     gpus = resources.gpus or 0.0
     if gpus:

@@ -1,6 +1,7 @@
 """A study from its configuration: the question, the space, the workers; and the engine carries it out."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 import torch
 import yaml
 
-from archsearch.errors import ConfigError
+from archsearch.errors import ConfigError, StudyError
+from archsearch.kernels.dispatch import compile
 from archsearch.mixers.lookup import find_rule
+from archsearch.mixers.zoo import rules
 from archsearch.spaces.resolution import baseline, suggesting
 from archsearch.spaces.space import Space
 from archsearch.studies import records
@@ -49,6 +52,8 @@ def run_study(
     space = config.load_space()
     tasks = config.tasks.build()
     plan = make_plan(config, space, tasks)
+    if config.resources.ray_address is None:
+        check_machine(config)
     directory = StudyDirectory(config.directory)
     carry_out(
         directory,
@@ -62,6 +67,14 @@ def run_study(
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     return directory
+
+
+def check_machine(config: StudyConfig) -> None:
+    """Whether a trial can run here at all. StudyError, BackendError."""
+    compile(rules["linear"], config.backend)
+    cores = os.cpu_count() or 1
+    if config.resources.cpus > cores:
+        raise StudyError(f"a trial needs {config.resources.cpus} CPUs; this machine has {cores}; lower resources.cpus")
 
 
 def config_text(config: StudyConfig) -> str:

@@ -177,6 +177,8 @@ def test_choices_are_told_in_words() -> None:
         (["training.learning_rat=1"], ConfigError, "unknown key learning_rat in training; did you mean learning_rate?"),
         (["rungs.eta=1"], ConfigError, "rungs.eta must be >= 2; got 1"),
         (["resources.gpus=0.3"], ConfigError, "resources.gpus must be a whole number or a fraction 1/n; got 0.3"),
+        (["backend=cuda"], ConfigError, "backend must be one of"),
+        (["resources.cpus=4096"], StudyError, "a trial needs 4096 CPUs; this machine has"),
         (["rungs.count=20"], StudyError, "20 rungs need a larger budget than 512 tokens; use fewer rungs"),
     ],
 )

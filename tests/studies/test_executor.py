@@ -1,0 +1,46 @@
+"""What trials may use, and how many fit; attempts on a real Ray are in test_kill.py."""
+
+import pytest
+
+from archsearch.errors import ConfigError, StudyError
+from archsearch.studies.executor import Resources
+from archsearch.studies.ray_executor import slots, with_gpus
+
+MACHINE = {"CPU": 8.0, "GPU": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        (Resources(cpus=1, gpus=0.0), 8),
+        (Resources(cpus=3, gpus=0.0), 2),
+        (Resources(cpus=1, gpus=1.0), 2),
+        (Resources(cpus=1, gpus=0.25), 8),
+        (Resources(cpus=2, gpus=0.25), 4),
+        (Resources(cpus=1, gpus=0.0, concurrent=3), 3),
+        (Resources(cpus=1, gpus=0.0, concurrent=30), 8),
+    ],
+)
+def test_as_many_trials_run_as_fit(resources: Resources, expected: int) -> None:
+    assert slots(MACHINE, resources) == expected
+
+
+def test_a_trial_that_never_fits_is_refused() -> None:
+    with pytest.raises(StudyError) as error:
+        slots({"CPU": 8.0}, Resources(cpus=1, gpus=1.0))
+    assert str(error.value) == (
+        "a trial needs 1 CPUs and 1 GPUs; the cluster has 8 CPUs and 0 GPUs; lower resources.cpus or resources.gpus"
+    )
+
+
+def test_a_gpu_is_taken_where_there_is_one_and_nothing_else_was_asked() -> None:
+    assert with_gpus(Resources(), MACHINE).gpus == 1.0
+    assert with_gpus(Resources(), {"CPU": 2.0}).gpus == 0.0
+    assert with_gpus(Resources(gpus=0.0), MACHINE).gpus == 0.0
+
+
+@pytest.mark.parametrize("gpus", [0.3, 1.5, -1.0])
+def test_shares_of_a_gpu_are_one_nth(gpus: float) -> None:
+    with pytest.raises(ConfigError, match=r"resources\.gpus must be a whole number or a fraction 1/n"):
+        Resources(gpus=gpus)
+    assert Resources(gpus=1 / 3).gpus == 1 / 3
