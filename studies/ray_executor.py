@@ -102,6 +102,7 @@ class _Worker:
 def _start_ray(resources: Resources) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # its default of 15 starves trials beside anything else
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if resources.ray_address is not None:
         _join(resources.ray_address, quiet)
