@@ -1,5 +1,6 @@
-"""Generated Triton. Enters: a normal form and a checked call. Leaves: the same result as the token loop, chunk by chunk.
+"""Generated Triton. Enters: a normal form and a checked call. Leaves: what the token loop gives, chunk by chunk.
 
-A normal form fills the holes of the templates (`generation`); the text becomes a module in a real file (`modules`); `launch` runs its
-kernels over buffers whose sizes `plan` chooses; `operation` registers both passes with torch.
+A normal form fills the holes of the templates (`generation`, `expressions`, `adjoint`, `single_step`); the text becomes
+a module in a real file (`modules`); `plan` chooses sizes, `sizes` reads a call, `launch` runs the kernels, and
+`operation` registers them with torch.
 """

@@ -33,7 +33,7 @@ class Push:
         self.loaded[operand.name] = f"t_{operand.name}"
 
     def expression(self, expression: Expression, gradient: str) -> None:
-        """The gradient [C, B] of an expression reaches its vectors and gates; numbers a head sum over channels into n_<name>."""
+        """The gradient [C, B] of an expression reaches its vectors and gates; numbers a head sum into n_<name>."""
         for term in expression:
             for operand in (*term.gates, *((term.vector,) if term.vector else ())):
                 self.load(operand)
@@ -89,7 +89,7 @@ def targets_text(form: NormalForm) -> str:
 
 
 def keys_text(form: NormalForm) -> str:
-    """From d_read [C, BK], d_residual and d_write [R, BK] to addresses, gates and decays; ends with the numbers a head."""
+    """From d_read [C, BK], d_residual and d_write [R, BK] to addresses, gates, decays, and the numbers a head."""
     push = Push("channel")
     _role(push, form, form.read.address, "d_read", form.read.decays, "+")
     _bonus(push, form)

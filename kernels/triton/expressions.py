@@ -1,4 +1,4 @@
-"""Expressions as Triton text: each is a number a row (`scale`) times a vector a row, so that products see the raw operands."""
+"""Expressions as Triton text: a number a row times a vector a row, so that products see operands as they are."""
 
 from __future__ import annotations
 
@@ -51,12 +51,13 @@ def load_text(operand: Operand, token: str, here: str, channel: str) -> str:
     if operand.is_address:
         return f"address({pointer(operand)}, {token}, {here}, head, {channel}, H, HV, K)"
     if operand.per == "channel" or operand.kind is Kind.VALUE:
-        return f"channels({pointer(operand)}, {token}, {here}, head, {channel}, HV, {'V' if operand.of == 'value' else 'K'})"
+        size = "V" if operand.of == "value" else "K"
+        return f"channels({pointer(operand)}, {token}, {here}, head, {channel}, HV, {size})"
     return f"number({pointer(operand)}, {token}, {here}, head, HV)"
 
 
 def product_text(term: Term, names: dict[str, str], *, without: int | None = None, vector: bool = True) -> str:
-    """The product of a term's factors as tiles under `names`; `without` leaves one gate out, `vector` False the vector."""
+    """The product of a term's factors under `names`; `without` leaves one gate out, `vector` False the vector."""
     factors = [names[gate.name] for i, gate in enumerate(term.gates) if i != without]
     if vector and term.vector is not None:
         factors.append(names[term.vector.name])

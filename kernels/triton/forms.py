@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 
 import torch
 
@@ -14,11 +15,16 @@ _FORMS: dict[str, NormalForm] = {}
 @torch.compiler.assume_constant_result
 def key(form: NormalForm) -> str:
     """The key of a form; two forms that differ in anything, names included, have two."""
-    text = f"{form.name}_{hashlib.sha256(repr(form).encode()).hexdigest()[:24]}"
-    _FORMS.setdefault(text, form)
-    return text
+    return _registered(form)
 
 
 def form(key: str) -> NormalForm:
     """The form that was given this key in this process."""
     return _FORMS[key]
+
+
+@cache
+def _registered(form: NormalForm) -> str:
+    text = f"{form.name}_{hashlib.sha256(repr(form).encode()).hexdigest()[:24]}"
+    _FORMS[text] = form
+    return text

@@ -10,7 +10,7 @@ from archsearch.dsl import Expression, Operand
 from archsearch.kernels.triton import adjoint
 from archsearch.kernels.triton.expressions import load_text, pointer, scale_text, split, vector_text
 from archsearch.kernels.triton.single_step import step_holes
-from archsearch.kernels.triton.template import filled
+from archsearch.kernels.triton.template import filled, folded
 from archsearch.lowering import NormalForm, Row, canonical_text
 
 KERNELS = ("solve", "scan", "reverse", "gradients", "step")
@@ -18,12 +18,12 @@ ROLES = ("residual", "write", "read")
 
 
 def span(form: NormalForm) -> int:
-    """Rows a token in the kernels: the rule's, rounded up to a power of two; rows that are too many do nothing."""
+    """Rows a token in the kernels: those of the rule, and idle ones up to a power of two."""
     return 1 << (len(form.rows) - 1).bit_length()
 
 
 def keeps_rows(form: NormalForm) -> bool:
-    """Whether decayed rows are written once and read by the serial kernels; otherwise those form them from the operands."""
+    """Whether decayed rows are written once for the serial kernels, which otherwise form them from the operands."""
     return form.decay_kind == "channel" or len(form.rows) > 2
 
 
@@ -45,7 +45,8 @@ def _source(form: NormalForm) -> str:
     holes = _holes(form)
     kernels = (("accumulate",) if form.decays else ()) + KERNELS
     parts = [filled(name, holes, flags) for name in ("header", *kernels)]
-    return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
+    text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return "\n".join(folded(line) for line in text.split("\n"))
 
 
 def _flags(form: NormalForm) -> dict[str, bool]:
@@ -68,7 +69,7 @@ def _flags(form: NormalForm) -> dict[str, bool]:
 
 
 def _same(row: Row) -> bool:
-    """Whether a row's residual and write addresses differ by a number at most; a residual that is zero has the number 0."""
+    """Whether residual and write addresses differ by a number at most, which is 0 where there is no residual."""
     return not row.residual or split(row.residual).vector == split(row.write).vector
 
 
@@ -94,7 +95,7 @@ def _holes(form: NormalForm) -> dict[str, str]:
 
 
 def _functions(form: NormalForm) -> list[str]:
-    """The helpers that know the rule: rows of every role, their decay and sign, and what a row sees of its own token."""
+    """The helpers that know the rule: rows of every role, their decay and sign, what a row sees of its own token."""
     signed = any(decay.sign is not None for decay in form.decays)
     channel = form.decay_kind == "channel"
     functions: list[str] = []
@@ -207,7 +208,7 @@ def _scale(form: NormalForm, role: str, expressions: tuple[Expression, ...], *, 
 
     lines = _by_substep(tuple("x" if p.vector else "" for p in parts), "+=", "tl.where(here, 0.0, 0.0)", text)
     if signed:
-        flip = f"{role}_sign(token, place, {'place' if role == 'read' else 'sub'}, here, head, 0, slot, sign, {_pointers(form)}, HV, 1, C)"
+        flip = f"{role}_sign(token, place, sub, here, head, 0, slot, sign, {_pointers(form)}, HV, 1, C)"
         lines[-1] = f"{lines[-1]} * {flip}"
     parameters = f"token, place, sub, here, head, slot, sign, {_pointers(form)}, HV: tl.constexpr, C: tl.constexpr"
     return _function(f"{role}_scale", parameters, f"The numbers [N] that scale the rows of {role}_vector.", lines)
@@ -216,7 +217,8 @@ def _scale(form: NormalForm, role: str, expressions: tuple[Expression, ...], *, 
 def _decay(form: NormalForm, role: str) -> str:
     lines = ["rows = decayed(decay, slot, place, channel, C, K)"]
     lines += _after_place(form, role, lambda d, here: f"rows -= {_point_text(form, d, here)}")
-    parameters = f"token, place, sub, here, head, channel, slot, decay, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    sizes = "HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    parameters = f"token, place, sub, here, head, channel, slot, decay, {_pointers(form)}, {sizes}"
     shape = "[N, BK]" if form.decay_kind == "channel" else "[N]"
     return _function(
         f"{role}_decay", parameters, f"G {shape} at the places of the {role} rows.", [*lines, "return rows"]
@@ -235,7 +237,8 @@ def _sign(form: NormalForm, role: str) -> str:
         return f"rows = tl.where({load}{wide} < 0, -rows, rows)"
 
     lines += _after_place(form, role, flip)
-    parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    sizes = "HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, {sizes}"
     return _function(
         f"{role}_sign",
         parameters,
@@ -279,7 +282,8 @@ def _rows(form: NormalForm, role: str, *, signed: bool) -> str:
         lines.append(
             f"rows *= {role}_sign(token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, HV, K, C)"
         )
-    parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    sizes = "H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+    parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, {sizes}"
     return _function(
         f"{role}_rows", parameters, f"The {role} addresses [N, BK] whole, in float32.", [*lines, "return rows"]
     )

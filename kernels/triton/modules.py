@@ -1,4 +1,4 @@
-"""Generated source as modules: in a real file, since Triton reads the source, under a name that changes with every character of it."""
+"""Generated source as modules, in real files, since Triton reads the source; a name changes with every character."""
 
 from __future__ import annotations
 
@@ -50,5 +50,6 @@ def _write(path: Path, text: str) -> None:
         os.replace(file.name, path)
     except OSError as error:
         raise BackendError(
-            f"generated kernels are kept in {path.parent}, which cannot be written: {error.strerror}. Set ARCHSEARCH_CACHE to another directory"
+            f"generated kernels are kept in {path.parent}, which cannot be written: {error.strerror}. "
+            "Set ARCHSEARCH_CACHE to another directory"
         ) from error

@@ -1,4 +1,4 @@
-"""The generated kernels as torch operations: forward, backward and one token, with shapes for the compiler and an explicit gradient."""
+"""The generated kernels as torch operations, with shapes for the compiler and explicit gradients."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from archsearch.kernels.call import Call, Result
-from archsearch.kernels.triton import forms, launch
+from archsearch.kernels.triton import forms, launch, sizes
 from archsearch.lowering import NormalForm
+
+Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""Output, state, and the eight buffers of `sizes.Saved`."""
 
 
 def run(form: NormalForm, call: Call, chunk_size: int | None) -> Result:
@@ -38,12 +41,11 @@ def chunkwise(
     chunk_size: int,
     key: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(output, state, and for the backward what `launch.Saved` holds). `tensors` in the order of the form's operands; chunk_size 0: the plan's choice."""
+    """`Forward`. `tensors` in the order of the form's operands; chunk_size 0: the plan's choice."""
+    form = forms.form(key)
     with torch.cuda.device_of(tensors[0]):
-        output, state, saved = launch.forward(
-            forms.form(key), tensors, initial_state, cu_seqlens, scale, chunk_size or None
-        )
-    return output, state, *saved.tensors
+        output, state, saved = launch.forward(form, tensors, initial_state, cu_seqlens, scale, chunk_size or None)
+    return _flat(output, state, saved)
 
 
 @chunkwise.register_fake
@@ -54,21 +56,16 @@ def _(
     scale: float,
     chunk_size: int,
     key: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    form = forms.form(key)
-    sizes = launch.sizes_of(form, tensors, initial_state, cu_seqlens)
-    use = launch.plan_of(form, tensors, sizes, chunk_size or None)
-    count = launch.chunk_count(sizes, use.chunk, packed=cu_seqlens is not None)
-    shapes = launch.saved_shapes(form, sizes, use, count)
-    first = tensors[0]
-    saved = (first.new_empty(s, dtype=d) for s, d in zip(shapes, launch.saved_dtypes(use), strict=True))
-    return (
-        first.new_empty(
-            (sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim), dtype=launch.output_dtype(form, tensors)
-        ),
-        first.new_empty((sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim), dtype=torch.float32),
-        *saved,
-    )
+) -> Forward:
+    form, first = forms.form(key), tensors[0]
+    size = sizes.sizes_of(form, tensors, initial_state, cu_seqlens)
+    use = sizes.plan_of(form, tensors, size, chunk_size or None)
+    count = sizes.chunk_count(size, use.chunk, packed=cu_seqlens is not None)
+    shape = (size.batch, size.tokens, size.value_heads, size.value_dim)
+    output = first.new_empty(shape, dtype=sizes.output_dtype(form, tensors))
+    states = (size.sequences, size.value_heads, size.key_dim, size.value_dim)
+    state = first.new_empty(states, dtype=torch.float32)
+    return _flat(output, state, sizes.new_saved(form, size, use, count, first))
 
 
 @torch.library.custom_op("archsearch::chunkwise_backward", mutates_args=())
@@ -84,8 +81,7 @@ def chunkwise_backward(
     key: str,
 ) -> list[Tensor]:
     """The gradient of every operand, then that of the initial state."""
-    form = forms.form(key)
-    kept = launch.Saved(*saved)
+    form, kept = forms.form(key), sizes.Saved(*saved)
     with torch.cuda.device_of(tensors[0]):
         gradients, d_initial = launch.backward(
             form, tensors, initial_state, cu_seqlens, kept, d_output, d_state, scale, chunk_size or None
@@ -109,6 +105,11 @@ def _(
     return [*(tensor.new_empty(tensor.shape) for tensor in tensors), like.new_empty(like.shape)]
 
 
+def _flat(output: Tensor, state: Tensor, saved: sizes.Saved) -> Forward:
+    decay, sign, inverse, reads, bonus, kept_residual, kept_write, kept_read = saved
+    return output, state, decay, sign, inverse, reads, bonus, kept_residual, kept_write, kept_read
+
+
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     tensors, initial_state, cu_seqlens, ctx.scale, ctx.chunk_size, ctx.key = inputs
     ctx.count = len(tensors)
@@ -119,9 +120,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _gradients(ctx: Any, d_output: Tensor, d_state: Tensor, *_: Tensor) -> tuple[Any, ...]:
     tensors = list(ctx.saved_tensors[: ctx.count])
     initial_state, cu_seqlens, *saved = ctx.saved_tensors[ctx.count :]
-    found = chunkwise_backward(
-        tensors, initial_state, cu_seqlens, saved, d_output, d_state, ctx.scale, ctx.chunk_size, ctx.key
-    )
+    settings = (ctx.scale, ctx.chunk_size, ctx.key)
+    found = chunkwise_backward(tensors, initial_state, cu_seqlens, saved, d_output, d_state, *settings)
     return found[:-1], None if initial_state is None else found[-1], None, None, None, None
 
 
@@ -137,9 +137,7 @@ def single_step(tensors: Sequence[Tensor], state: Tensor, scale: float, key: str
 
 @single_step.register_fake
 def _(tensors: Sequence[Tensor], state: Tensor, scale: float, key: str) -> tuple[Tensor, Tensor]:
-    form = forms.form(key)
     batch, heads, _, value_dim = state.shape
-    return (
-        state.new_empty((batch, heads, value_dim), dtype=launch.output_dtype(form, tensors)),
-        state.new_empty(state.shape, dtype=torch.float32),
-    )
+    dtype = sizes.output_dtype(forms.form(key), tensors)
+    output = state.new_empty((batch, heads, value_dim), dtype=dtype)
+    return output, state.new_empty(state.shape, dtype=torch.float32)

@@ -8,7 +8,7 @@ from archsearch.lowering import Decay, NormalForm, Read, Row
 
 
 def step_holes(form: NormalForm) -> dict[str, str]:
-    """`step_loads` and `step_program`. Names: o_<operand> a loaded operand, a_/b_/u_<row> its residual, write and target."""
+    """`step_loads` and `step_program`. Names: o_<operand> is loaded, recall_<row> what a row recalls."""
     lines = [f"recall_{r} = {_recall(row)}" for r, row in enumerate(form.rows) if row.previous and row.residual]
     for step in form.program:
         if isinstance(step, Decay):
@@ -29,7 +29,8 @@ def _load(operand: Operand) -> str:
         at, index, size = "lane * K", "channel", "K"
     else:
         return f"o_{operand.name} = tl.load({pointer(operand)} + lane).to(tl.float32)"
-    return f"o_{operand.name} = tl.load({pointer(operand)} + {at} + {index}, mask={index} < {size}, other=0.0).to(tl.float32)"
+    load = f"tl.load({pointer(operand)} + {at} + {index}, mask={index} < {size}, other=0.0)"
+    return f"o_{operand.name} = {load}.to(tl.float32)"
 
 
 def _text(expression: Expression) -> str:

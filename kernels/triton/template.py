@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib.resources import files
+from pathlib import Path
 
+TEMPLATES = Path(__file__).parent / "templates"
 HOLE = re.compile(r"\$(\w+)")
 
 
 def filled(name: str, holes: Mapping[str, str], flags: Mapping[str, bool]) -> str:
-    """templates/<name>.py.txt with its holes filled. A hole that is a line of its own takes several lines, indented as it is."""
-    text = files(__package__).joinpath("templates", f"{name}.py.txt").read_text(encoding="utf-8")
+    """templates/<name>.py.txt with its holes filled; one that is a line of its own takes several, indented as it is."""
+    text = (TEMPLATES / f"{name}.py.txt").read_text(encoding="utf-8")
     return "\n".join(_filled_line(line, holes) for line in _kept(text.splitlines(), flags))
 
 
@@ -37,3 +38,19 @@ def _filled_line(line: str, holes: Mapping[str, str]) -> str:
         indent, text = alone[1], holes[alone[2]]
         return "\n".join(indent + part if part else part for part in text.splitlines())
     return HOLE.sub(lambda match: holes[match[1]], line)
+
+
+def folded(line: str, width: int = 120) -> str:
+    """A line of code in lines of at most `width`, broken after commas and before + inside brackets; comments stay as they are."""
+    if len(line) <= width or line.lstrip().startswith(("#", '"')):
+        return line
+    inside = line.endswith(",")  # of brackets that an earlier line opened
+    indent = " " * (len(line) - len(line.lstrip()) + (0 if inside else 8))
+    lines, depth = [""], int(inside)
+    for piece in re.split(r"(?<=, )|(?<= )(?=\+ )", line):
+        if depth > 0 and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines[-1] = lines[-1].rstrip()
+            lines.append(indent)
+        lines[-1] += piece
+        depth += sum(piece.count(c) for c in "([") - sum(piece.count(c) for c in ")]")
+    return "\n".join(lines)

@@ -43,6 +43,7 @@ def test_source_names_its_rule_and_has_no_holes_left(rule: Rule) -> None:
     assert rule.hash in source
     assert str(lower(rule)) in source
     assert "$" not in source
+    assert max(map(len, source.split('"""', 2)[2].splitlines())) <= 120
     assert not re.search(r"^#(if|else|end)", source, re.MULTILINE)
 
 
@@ -78,7 +79,8 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path: Path, monkey
     with pytest.raises(BackendError) as error:
         modules.load("some_rule", "x = 3\n")
     assert str(error.value) == (
-        f"generated kernels are kept in {tmp_path}/file/below, which cannot be written: Not a directory. Set ARCHSEARCH_CACHE to another directory"
+        f"generated kernels are kept in {tmp_path}/file/below, which cannot be written: Not a directory. "
+        "Set ARCHSEARCH_CACHE to another directory"
     )
 
 
