@@ -35,7 +35,8 @@ def pointer(operand: Operand) -> str:
 
 def vector_text(expression: Expression, here: str) -> str:
     """The tile [N, B] of an expression, in the operands' own dtype where nothing is computed."""
-    return " + ".join(_term_text(term, here) for term in expression)
+    text = " + ".join(_term_text(term, here) for term in expression)
+    return f"({text})" if len(expression) > 1 else text
 
 
 def scale_text(parts: Split, here: str) -> str:

@@ -297,7 +297,7 @@ def _decay_of_token(form: NormalForm) -> str:
         "decay_of_token",
         parameters,
         "The log decay of all decay points of a token.",
-        [f"return {' + '.join(texts)}{zero}"],
+        [f"return ({' + '.join(texts)}{zero})"],
     )
 
 
@@ -313,7 +313,7 @@ def _flips_of_token(form: NormalForm) -> str:
         "flips_of_token",
         parameters,
         "How many decay points of a token turn the sign.",
-        [f"return {' + '.join(texts)}{zero}"],
+        [f"return ({' + '.join(texts)}{zero})"],
     )
 
 

@@ -41,7 +41,7 @@ def _filled_line(line: str, holes: Mapping[str, str]) -> str:
 
 
 def folded(line: str, width: int = 120) -> str:
-    """A line of code in lines of at most `width`, broken after commas and before + inside brackets; comments stay as they are."""
+    """A line of code in lines of at most `width`, broken inside brackets after commas and before +; no comments."""
     if len(line) <= width or line.lstrip().startswith(("#", '"')):
         return line
     inside = line.endswith(",")  # of brackets that an earlier line opened
