@@ -1,0 +1,27 @@
+"""What Triton makes of the kernels for an H100 or H200, seen without one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHARED_MEMORY = 232448
+"""Bytes of shared memory that a block may have on sm_90."""
+
+
+@pytest.mark.parametrize("rule", ["gated_delta_net", "gla"])
+def test_no_product_is_left_in_flight_and_shared_memory_suffices(rule: str) -> None:
+    """A product still in flight at the end of a loop's body races with the loads of the next, and only its bits tell."""
+    script = Path(__file__).with_name("compiled_for_hopper.py")
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": root}
+    run = subprocess.run([sys.executable, script, rule], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    found: dict[str, dict[str, int]] = json.loads(run.stdout)
+    assert {"accumulate", "solve", "scan", "reverse", "gradients"} == set(found)
+    assert all(kernel["in flight"] == 0 for kernel in found.values()), found
+    assert all(kernel["shared memory"] <= SHARED_MEMORY for kernel in found.values()), found
+    assert all(found[name]["products"] > 0 for name in ("solve", "scan", "reverse", "gradients")), found
