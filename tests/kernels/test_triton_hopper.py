@@ -14,7 +14,7 @@ SHARED_MEMORY = 232448
 
 @pytest.mark.parametrize("rule", ["gated_delta_net", "gla"])
 def test_no_product_is_left_in_flight_and_shared_memory_suffices(rule: str) -> None:
-    """A product still in flight at the end of a loop's body races with the loads of the next, and only its bits tell."""
+    """A product still in flight at the end of a loop's body races with the next loads, and only its bits tell."""
     script = Path(__file__).with_name("compiled_for_hopper.py")
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": root}
