@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from importlib import import_module
 from textwrap import wrap
 
@@ -15,21 +17,24 @@ from archsearch.mixers.export.lines import WIDTH
 from archsearch.mixers.export.model_text import model_needs, model_pieces
 from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.templates import template
-from archsearch.mixers.export.triton_text import triton_text
+from archsearch.mixers.export.triton_text import launching_code, triton_text
 from archsearch.mixers.layer.planning import plan_layer
 from archsearch.mixers.zoo import rules
 
-IMPORTS = {
-    "json.": "import json",
-    "math.": "import math",
-    "os.": "import os",
-    "sys.": "import sys",
-    "Callable[": "from collections.abc import Callable, Mapping, Sequence",
-    "@dataclass": "from dataclasses import dataclass, fields",
-    "pairwise(": "from itertools import pairwise",
-    "Path": "from pathlib import Path",
-    "NamedTuple": "from types import SimpleNamespace\nfrom typing import Any, NamedTuple",
-}
+IMPORTS: tuple[tuple[str, str | None], ...] = (
+    ("collections.abc", "Mapping"),
+    ("dataclasses", "dataclass"),
+    ("itertools", "pairwise"),
+    ("json", None),
+    ("math", None),
+    ("os", None),
+    ("pathlib", "Path"),
+    ("sys", None),
+    ("types", "SimpleNamespace"),
+    ("typing", "Any"),
+    ("typing", "NamedTuple"),
+)
+"""Of the standard library, what a generated file may need beside what the launching code imports."""
 
 BYTES = 256
 
@@ -46,7 +51,7 @@ def module_text(module: Module) -> str:
         *kernels,
         *layer.pieces(needs),
         *model,
-        triton_text(form, names, module.name),
+        triton_text(form, module.name),
         template("weights", model="Mixer" if module.model is None else "LanguageModel"),
         *([_complete(module)] if module.text else []),
     ]
@@ -98,7 +103,7 @@ def _head(module: Module, layer: LayerText, body: str) -> str:
         "",
         "from __future__ import annotations",
         "",
-        *(line for sign, line in IMPORTS.items() if sign in body or sign == "Path"),
+        *_imports(body),
         "",
         "import torch",
         "import torch.nn.functional as F",
@@ -107,6 +112,26 @@ def _head(module: Module, layer: LayerText, body: str) -> str:
         template("triton_import"),
     ]
     return "\n".join(lines)
+
+
+def _imports(body: str) -> list[str]:
+    """Import statements of the standard library for what the text uses."""
+    known = {*IMPORTS, *(entry for source in launching_code() for entry in source.foreign)}
+    named = {"Path", "SimpleNamespace"}  # in the constants, and where Triton is missing
+    plain = sorted(module for module, name in known if name is None and re.search(rf"\b{module}\.", body))
+    taken: dict[str, list[str]] = {}
+    for module, name in sorted((module, name) for module, name in known if name is not None):
+        if name in named or re.search(rf"\b{name}\b", body):
+            taken.setdefault(module, []).append(name)
+    standard = sys.stdlib_module_names
+    return [
+        *(f"import {module}" for module in plain if module in standard),
+        *(
+            f"from {module} import {', '.join(names)}"
+            for module, names in taken.items()
+            if module.partition(".")[0] in standard and module != "__future__"
+        ),
+    ]
 
 
 def _constants(module: Module, kernel: str) -> str:

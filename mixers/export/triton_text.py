@@ -1,112 +1,130 @@
 """The generated kernels and what launches them, one section of the file: operations of torch with names of their own.
 
-The launching code is archsearch's own (kernels/triton/plan.py and launch.py), read as text, with everything that it
-asks of a rule replaced by the rule's answer.
+The launching code is archsearch's own (`archsearch.kernels.triton`, from its operations down), read as text and linked
+into one namespace. What it asks of a rule, and of the modules that write kernels, is answered by constants.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import re
-from importlib.resources import files
-from typing import Any, cast
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 from archsearch import __version__
 from archsearch.dsl import Kind, Operand
 from archsearch.kernels.triton import adjoint, generation
-from archsearch.lowering import NormalForm
-from archsearch.mixers.export.lines import Names
-from archsearch.mixers.export.templates import defined, definitions, template
+from archsearch.lowering import Decay, NormalForm, Row
+from archsearch.mixers.export.linking import Source, defined_in, linked, sources
+from archsearch.mixers.export.templates import defined, template
 
-FOLDER = files("archsearch.kernels.triton")
-SOURCES = ("plan.py", "launch.py")
-IMPORTS = re.compile(r"\A.*?^(?:import|from) [^\n]*\n\n+(?!import|from)", re.DOTALL | re.MULTILINE)
-LOADER = re.compile(r"^def _kernels\(.*?\n\n\n", re.DOTALL | re.MULTILINE)
-QUESTION = re.compile(r"\b(?:generation|adjoint)\.(\w+)\(form\)")
-EXISTENCE = re.compile(r"any\((?:[^()]|\([^()]*\))* in form\.(?:rows|decays)\)")
-REWRITTEN = (
-    (r"\bform\.decay_kind\b", "DECAY_KIND"),
-    (r"\bform\.decays\b", "DECAYS"),
-    (r"\blen\(form\.rows\)", "ROW_COUNT"),
-    (r"\bform\.operands\b", "OPERANDS"),
-    (r"adjoint\.is_number\((\w+)\)", r"\1.is_number"),
-    (r"\b(\w+)\.kind is Kind\.VALUE", r"\1.is_value"),
-    (r"^ +kernels = _kernels\(form\)\n", ""),
-    (r"_kernels\(form\)\.", ""),
-    (r"\bkernels\.", ""),
-    (r"\b(?:form: NormalForm|kernels: Any),\s*", ""),
-    (r"\b(?:form|kernels), ", ""),
-    (r"^def (forward|backward|step)\(", r"def launch_\1("),
-)
-LAUNCH = re.compile(r"\b(\w+)\[\(")
-LEFT = re.compile(r"\b(?:form|generation|adjoint|modules|kernels|Kind|NormalForm)\b(?=[.,):])")
+PACKAGE = "archsearch.kernels.triton"
+ANSWERED = ("adjoint", "forms", "generation", "modules")
+QUESTIONING: dict[str, ModuleType] = {"adjoint": adjoint, "generation": generation}
+THERE = ("Call", "Kind", "Result")
 
 
-def triton_text(form: NormalForm, names: Names, name: str) -> str:
-    """The section: constants, kernels, launching code, and the operations `archsearch_<name>_<hash>::...`."""
-    source = generation.source(form)
-    kernels = IMPORTS.sub("", source).strip("\n")
-    answers = {"DECAYS": len(form.decays), "DECAY_KIND": form.decay_kind, "ROW_COUNT": len(form.rows)}
-    kernels, host = _apart(kernels, _host_text(form, answers))
-    digest = hashlib.sha256("\n".join([repr(form), kernels, host]).encode()).hexdigest()[:8]
-    about = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[2].strip("\n")
+def triton_text(form: NormalForm, name: str) -> str:
+    """The section: the rule's facts, kernels, launching code, and the operations `archsearch_<name>_<hash>::...`."""
+    written = generation.source(form)
+    kernels = Source.of("kernels", written)
+    host = launching_code()
+    user = Source("", "operation.run, operation.step", modules=("operation",))
+    texts = linked([kernels, *host, user], defined())[:-1]
+    digest = hashlib.sha256("\n".join([repr(form), *texts]).encode()).hexdigest()[:8]
+    texts = [text.replace('"archsearch::', f'"archsearch_{name}_{digest}::') for text in texts]
+    about = (ast.get_docstring(ast.parse(written)) or "").partition("\n")[2].strip("\n")
     head = template("triton_head", version=__version__, about=_commented(about))
-    constants = [f"{question} = {_answer(answer, form)}" for question, answer in answers.items()]
-    absent = sorted(set(LAUNCH.findall(host)) - definitions(kernels))
-    constants += [f"{kernel} = None  # a kernel that this rule does not need" for kernel in absent]
-    operands = "\n".join(["OPERANDS = (", *(f"    {_operand(operand, names)}," for operand in form.operands), ")"])
-    operations = template("triton_operations", namespace=f"archsearch_{name}_{digest}")
-    parts = [
-        head,
-        "\n".join(["# fmt: off", operands, *constants]),
-        kernels,
-        f"{host}\n# fmt: on",
-        operations,
+    asked = "\n".join(source.text for source in host)
+    answers = [_answers(module, asked, form) for module in QUESTIONING]
+    facts = [*_stand_ins(host), *_form(form), *answers, *_modules(asked, texts[0])]
+    call = template("triton_operations")
+    return "\n\n\n".join([head, "\n".join(["# fmt: off", *facts]), *texts[:-1], f"{texts[-1]}\n# fmt: on", call])
+
+
+def launching_code() -> list[Source]:
+    """archsearch's own modules that launch kernels, each after what it needs."""
+    return sources(PACKAGE, "operation", ANSWERED)
+
+
+def _stand_ins(host: Sequence[Source]) -> list[str]:
+    """Names of archsearch that the launching code has in annotations, and its errors."""
+    names = {name for source in host for module, name in source.foreign if name and module.startswith("archsearch")}
+    others = sorted(names - set(THERE))
+    errors = [name for name in others if name.endswith("Error")]
+    annotations = [name for name in others if name not in errors]
+    return [*(f"{name} = ValueError" for name in errors), " = ".join([*annotations, "Facts"])]
+
+
+def _form(form: NormalForm) -> list[str]:
+    """The normal form as far as the launching code looks at it: a part of a row is there or not."""
+    kinds = ", ".join(f'{kind.name}="{kind.value}"' for kind in Kind)
+    return [
+        f"Kind = SimpleNamespace({kinds})",
+        "FORM = Facts(",
+        f'    name="{form.name}",',
+        f'    decay_kind="{form.decay_kind}",',
+        "    operands=(",
+        *(f"        {_operand(operand)}," for operand in form.operands),
+        "    ),",
+        f"    decays=({''.join(f'{_decay(decay)}, ' for decay in form.decays)}),",
+        "    rows=(",
+        *(f"        {_row(row)}," for row in form.rows),
+        "    ),",
+        ")",
     ]
-    return "\n\n\n".join(parts)
 
 
-def _host_text(form: NormalForm, answers: dict[str, Any]) -> str:
-    """plan.py and launch.py with constants in place of questions about the rule; `answers` takes their values.
-
-    Errors: NotImplementedError that names a line which asks in a way that has no answer here.
-    """
-
-    def answered(match: re.Match[str]) -> str:
-        module = generation if match[0].startswith("generation") else adjoint
-        answers[match[1].upper()] = getattr(module, match[1])(form)
-        return match[1].upper()
-
-    plan, launch = (IMPORTS.sub("", FOLDER.joinpath(name).read_text(encoding="utf-8")) for name in SOURCES)
-    text = QUESTION.sub(answered, f"{plan.strip()}\n\n\n{LOADER.sub('', launch).strip()}")
-    text = EXISTENCE.sub(lambda match: str(eval(match[0], {"form": form})), text)
-    for question, answer in REWRITTEN:
-        text = re.sub(question, answer, text, flags=re.MULTILINE)
-    if left := LEFT.search(text):
-        line = text[: left.start()].count("\n")
-        raise NotImplementedError(f"an export does not know what to write for: {text.splitlines()[line].strip()}")
-    return text
+def _operand(operand: Operand) -> str:
+    facts = {"per": operand.per, "of": operand.of, "is_address": operand.is_address, "is_gate": operand.is_gate}
+    named = ", ".join(f"{fact}={value!r}".replace("'", '"') for fact, value in facts.items())
+    return f'Facts(name="{operand.name}", kind=Kind.{operand.kind.name}, shape="{operand.shape}", {named})'
 
 
-def _apart(kernels: str, host: str) -> tuple[str, str]:
-    """Both with an underscore after the names that the rest of the file defines too."""
-    for name in sorted((definitions(kernels) | definitions(host)) & defined()):
-        kernels, host = (re.sub(rf"\b{name}\b", f"{name}_", text) for text in (kernels, host))
-    return kernels, host
+def _decay(decay: Decay) -> str:
+    sign = None if decay.sign is None else decay.sign.name
+    return f"Facts(sign={sign!r}, per_channel={decay.per_channel})".replace("'", '"')
 
 
-def _answer(value: Any, form: NormalForm) -> str:
-    """A constant as code; operands by their places."""
-    if not isinstance(value, tuple):
-        return repr(value)
-    places = [form.operands.index(operand) for operand in cast(tuple[Operand, ...], value)]
-    return f"[OPERANDS[i] for i in {places}]"
+def _row(row: Row) -> str:
+    parts = ", ".join(f"{part}={bool(getattr(row, part))}" for part in ("write", "residual", "target"))
+    return f"Facts(stage={row.stage}, decays={row.decays}, previous={row.previous}, {parts})"
 
 
-def _operand(operand: Operand, names: Names) -> str:
-    facts = (operand.is_address, operand.kind is Kind.VALUE, adjoint.is_number(operand))
-    return f'Operand("{names[operand]}", "{operand.shape}", {", ".join(map(str, facts))})'
+def _answers(module: str, asked: str, form: NormalForm) -> str:
+    """What a module would say of this rule, to every question in the text."""
+    names = sorted(set(re.findall(rf"\b{module}\.(\w+)\(", asked)))
+    answers = ", ".join(f"{name}={_answer(getattr(QUESTIONING[module], name), form)}" for name in names)
+    return f"{module} = SimpleNamespace({answers})"
+
+
+def _answer(function: Any, form: NormalForm) -> str:
+    parameters = list(inspect.signature(function).parameters)
+    if parameters[0] == "operand":
+        names = [operand.name for operand in form.operands if function(operand)]
+        return f"lambda operand: operand.name in {names!r}".replace("'", '"')
+    value = "" if function is generation.source else function(form)
+    if isinstance(value, tuple):
+        places = [form.operands.index(operand) for operand in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return f"lambda form: [form.operands[i] for i in {places}]"
+    return f"lambda form: {value!r}"
+
+
+def _modules(asked: str, kernels: str) -> list[str]:
+    """The rule by its key, and the kernels as a module of their own."""
+    others = set(re.findall(r"\b(?:modules|forms)\.(\w+)\(", asked)) - {"load", "key", "form"}
+    if others:
+        raise NotImplementedError(f"an export does not know what to answer to {', '.join(sorted(others))}")
+    present = defined_in(kernels)
+    wanted = dict.fromkeys(("accumulate", *generation.KERNELS))
+    named = ", ".join(f"{name}={name}" for name in wanted if name in present)
+    return [
+        'forms = SimpleNamespace(key=lambda form: "", form=lambda key: FORM)',
+        f"modules = SimpleNamespace(load=lambda name, source: SimpleNamespace({named}))",
+    ]
 
 
 def _commented(text: str) -> str:

@@ -353,10 +353,10 @@ spec.loader.exec_module(module)
 torch.manual_seed(0)
 shape = {"B": 1, "T": 18, "H": 1, "HV": 2, "K": 16, "V": 16}
 operands = []
-for operand in module.OPERANDS:
+for operand in module.FORM.operands:
     x = torch.randn([shape[dim] for dim in operand.shape.strip("[]").split(", ")])
     x = torch.nn.functional.normalize(x, dim=-1) if operand.is_address else x
-    x = -x.exp() if operand.name == "g" else x.sigmoid() if operand.is_number else x
+    x = -x.exp() if operand.name == "g" else x.sigmoid() if operand.is_gate else x
     operands.append(x.requires_grad_())
 state = torch.randn(1, 2, 16, 16, requires_grad=True)
 found = {}
@@ -366,7 +366,7 @@ for backend in ("reference", "triton"):
     with torch.no_grad():
         step = module.mix(module.Operands(*(x[:, :1] for x in operands)), state, backend=backend)
     found[backend] = [output, after, *gradients, *step]
-print(max(float((a - b).abs().max()) for a, b in zip(*found.values())))
+print(max(float((a - b).abs().max() / a.abs().max().clamp(min=1.0)) for a, b in zip(*found.values())))
 """
 
 
