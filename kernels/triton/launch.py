@@ -112,7 +112,7 @@ def step(form: NormalForm, tensors: Sequence[Tensor], state: Tensor, scale: floa
     lanes, keys = sizes.batch * sizes.value_heads, _power(sizes.key_dim)
     values = min(32, _power(sizes.value_dim))
     if lanes:
-        kernels_of(form).step[(_blocks(sizes.value_dim, values), lanes)](
+        kernels_of(form).step[(_blocks(sizes.value_dim, values) * lanes,)](
             *(tensor.contiguous() for tensor in tensors),
             state=state.contiguous(),
             output=output,
@@ -185,7 +185,7 @@ def _scan(
         return
     output, final = results or (None, None)
     states, deltas = kept or (None, None)
-    run.kernels.scan[(_blocks(run.sizes.value_dim, run.use.scan_values), run.lanes)](
+    run.kernels.scan[(_blocks(run.sizes.value_dim, run.use.scan_values) * run.lanes,)](
         *run.tensors,
         **saved._asdict(),
         offsets=run.chunks.offsets,
@@ -219,7 +219,7 @@ def _reverse(
     """The serial pass back: the gradient of the state that leaves each chunk, of the targets, of the initial state."""
     if not run.lanes:
         return
-    run.kernels.reverse[(_blocks(run.sizes.value_dim, run.use.scan_values), run.lanes)](
+    run.kernels.reverse[(_blocks(run.sizes.value_dim, run.use.scan_values) * run.lanes,)](
         *run.tensors,
         offsets=run.chunks.offsets,
         decay=saved.decay,
