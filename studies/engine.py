@@ -30,13 +30,18 @@ def carry_out(
     """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end.
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
-    on_begin: called before it, once the question stands. on_look: called each time the driver looks at the files.
-    Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan; BugError.
+    on_begin: called before it, but not if the study asks something else. on_look: called each time the driver looks at
+    the files. Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan;
+    BugError.
     """
     directory.path.mkdir(parents=True, exist_ok=True)
     with driver_lock(directory.lock):
+        fresh = not directory.exists()
+        if fresh:
+            on_begin()
         begin_or_compare(directory, plan)
-        on_begin()
+        if not fresh:
+            on_begin()
         records.cut_torn_tail(directory.rungs)
         proposals = Proposals(directory.journal, plan.objectives, plan.sampler, seed=plan.seed, holes=plan.holes)
         for name, choices in plan.baselines.items():

@@ -8,6 +8,9 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
+
+from archsearch.errors import StudyError
 
 Record = Mapping[str, object]
 
@@ -49,25 +52,46 @@ def append_json(path: Path, record: Record) -> None:
         _sync_directory(path.parent)
 
 
+class DamagedError(StudyError, ValueError):
+    """A file that holds something else than was written."""
+
+
 def read_json(path: Path) -> dict[str, object] | None:
-    """The object at `path`; None if there is no such file. ValueError if the file holds anything else."""
+    """The object at `path`; None if there is no such file. DamagedError if the file holds anything else."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    record = json.loads(text)
-    if not isinstance(record, dict):
-        raise ValueError(f"{path} must hold one JSON object; got {type(record).__name__}")
-    return {str(key): value for key, value in record.items()}  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    except UnicodeDecodeError as error:
+        raise _damaged(path, "is no text") from error
+    return _object(text, path, "")
 
 
 def read_lines(path: Path) -> list[dict[str, object]]:
-    """The complete lines of `path`, one object each; none if there is no such file. A torn last line is left out."""
+    """The complete lines of `path`, one object each; none if there is no such file. A torn last line is left out.
+
+    DamagedError for a complete line that is no object.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines() if line.strip()]
+    lines = data[: data.rfind(b"\n") + 1].decode(errors="replace").split("\n")
+    return [_object(line, path, f" line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _object(text: str, path: Path, place: str) -> dict[str, object]:
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        raise _damaged(path, f"{place.strip()} is no JSON".strip()) from error
+    if not isinstance(record, dict):
+        raise _damaged(path, f"{place.strip()} is a {type(record).__name__}".strip())
+    return cast(dict[str, object], record)
+
+
+def _damaged(path: Path, what: str) -> DamagedError:
+    return DamagedError(f"{path} must hold JSON objects; {what}: restore it from a copy of the study")
 
 
 def cut_torn_tail(path: Path) -> bool:

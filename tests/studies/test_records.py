@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from archsearch.errors import StudyError
 from archsearch.studies import records
 
 
@@ -58,5 +59,11 @@ def test_nothing_but_the_file_stays_behind(tmp_path: Path) -> None:
 
 def test_a_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[1]")
-    with pytest.raises(ValueError, match="must hold one JSON object; got list"):
+    with pytest.raises(StudyError) as error:
         records.read_json(tmp_path / "a.json")
+    assert str(error.value) == (
+        f"{tmp_path}/a.json must hold JSON objects; is a list: restore it from a copy of the study"
+    )
+    (tmp_path / "a.jsonl").write_text('{"line": 1}\n{"line": \n{"line": 3}\n')
+    with pytest.raises(StudyError, match=r"a\.jsonl must hold JSON objects; line 2 is no JSON: restore it"):
+        records.read_lines(tmp_path / "a.jsonl")
