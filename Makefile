@@ -15,7 +15,7 @@ help:  ## print this list
 study: $(READY)  ## set up, then run the quickstart study: ranking, report, exported module
 	$(BIN)/archsearch study run studies/configs/quickstart.yaml
 
-study-short: $(READY)  ## the same with three trials and a tenth of the tokens, to see every stage
+study-short: $(READY)  ## the same with three trials and few tokens, to see every stage
 	$(BIN)/archsearch study run studies/configs/quickstart.yaml $(SHORT)
 
 test: $(READY)  ## set up, then run the tests that need no GPU
