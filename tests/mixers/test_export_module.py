@@ -212,6 +212,18 @@ def test_generated_model_equals_archsearchs_whole_packed_and_in_pieces(name: str
     torch.testing.assert_close(pieces, whole, rtol=0, atol=4 * bound)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_dtypes_give_what_archsearch_gives(dtype: torch.dtype, folder: Path) -> None:
+    own, other = pair(MODULES["eda"], folder)
+    tokens = torch.randint(VOCABULARY, (2, 40))
+    with torch.no_grad():
+        exact, expected, found = own(tokens), own.to(dtype)(tokens), other.to(dtype)(tokens)
+    assert found.dtype == expected.dtype
+    bound = {torch.bfloat16: 2e-2, torch.float64: 1e-11}[dtype]
+    torch.testing.assert_close(found, expected, rtol=0, atol=bound * float(exact.abs().max()))
+    torch.testing.assert_close(found.float(), exact, rtol=0, atol=5e-2 * float(exact.abs().max()))
+
+
 def test_generated_text_is_archsearchs_and_that_of_recomputation(folder: Path) -> None:
     own, other = pair(MODULES["hybrid"], folder)
     prompt = torch.randint(VOCABULARY, (2, 3))
