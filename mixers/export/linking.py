@@ -72,6 +72,8 @@ def defined_in(text: str) -> list[str]:
             names.append(node.name)
         elif isinstance(node, ast.Assign):
             names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.append(node.target.id)
     return [name for name in dict.fromkeys(names) if name != "_"]
 
 
