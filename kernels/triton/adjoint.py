@@ -29,30 +29,30 @@ class Push:
             return
         head = operand.per == "head" and operand.is_gate
         text = load_text(operand, "query_token", "query_here", self.channel)
-        self.lines.append(f"t_{operand.name} = {text}" + ("[:, None]" if head else ".to(tl.float32)"))
-        self.loaded[operand.name] = f"t_{operand.name}"
+        self.lines.append(f"tile_{operand.name} = {text}" + ("[:, None]" if head else ".to(tl.float32)"))
+        self.loaded[operand.name] = f"tile_{operand.name}"
 
     def expression(self, expression: Expression, gradient: str) -> None:
-        """The gradient [C, B] of an expression reaches its vectors and gates; numbers a head sum into n_<name>."""
+        """The gradient [C, B] of an expression reaches its vectors and gates; numbers a head sum into total_<name>."""
         for term in expression:
             for operand in (*term.gates, *((term.vector,) if term.vector else ())):
                 self.load(operand)
             assert term.vector is not None
             factor = product_text(term, self.loaded, vector=False)
-            self.add(f"d_{term.vector.name}", f"{gradient} * {factor}" if factor else gradient)
+            self.add(f"sum_{term.vector.name}", f"{gradient} * {factor}" if factor else gradient)
             for i, gate in enumerate(term.gates):
                 rest = f"{product_text(term, self.loaded, without=i)} * {gradient}"
                 if gate.per == "head":
-                    self.lines.append(f"n_{gate.name} += tl.sum({rest}, 1)")
+                    self.lines.append(f"total_{gate.name} += tl.sum({rest}, 1)")
                 else:
-                    self.add(f"d_{gate.name}", rest)
+                    self.add(f"sum_{gate.name}", rest)
 
     def store(self, operands: tuple[Operand, ...], size: str) -> None:
         """Write every tile that was summed."""
         for operand in operands:
-            if f"d_{operand.name}" in self.sums:
+            if f"sum_{operand.name}" in self.sums:
                 place = f"query_token, query_here, head, {self.channel}"
-                self.lines.append(f"store_channels(g_{operand.name}, {place}, d_{operand.name}, HV, {size})")
+                self.lines.append(f"store_channels(g_{operand.name}, {place}, sum_{operand.name}, HV, {size})")
 
     @property
     def text(self) -> str:
@@ -102,7 +102,9 @@ def keys_text(form: NormalForm) -> str:
     push.store(form.operands, "K")
     for operand in numbers(form):
         at = f"g_{operand.name} + (part * tokens + query_token) * HV + head"
-        push.lines.append(f"tl.store({at}, n_{operand.name}.to(g_{operand.name}.dtype.element_ty), mask=query_here)")
+        push.lines.append(
+            f"tl.store({at}, total_{operand.name}.to(g_{operand.name}.dtype.element_ty), mask=query_here)"
+        )
     return push.text
 
 
@@ -157,11 +159,11 @@ def _decays(push: Push, form: NormalForm) -> None:
             continue
         text = " - ".join(["later", *(f"energy_{place}" for place in places if place <= d)])
         if decay.per_channel:
-            push.add(f"d_{decay.log_decay.name}", text)
+            push.add(f"sum_{decay.log_decay.name}", text)
         elif form.decay_kind == "channel":
-            push.lines.append(f"n_{decay.log_decay.name} += tl.sum({text}, 1)")
+            push.lines.append(f"total_{decay.log_decay.name} += tl.sum({text}, 1)")
         else:
-            push.lines.append(f"n_{decay.log_decay.name} += {text}")
+            push.lines.append(f"total_{decay.log_decay.name} += {text}")
 
 
 def _token(tile: str, r: int, form: NormalForm) -> str:

@@ -11,7 +11,7 @@ from archsearch.kernels.triton import adjoint
 from archsearch.kernels.triton.expressions import load_text, pointer, scale_text, split, vector_text
 from archsearch.kernels.triton.single_step import step_holes
 from archsearch.kernels.triton.template import filled, folded
-from archsearch.lowering import NormalForm, Row, canonical_text
+from archsearch.lowering import NormalForm, canonical_text
 
 KERNELS = ("solve", "scan", "reverse", "gradients", "step")
 ROLES = ("residual", "write", "read")
@@ -58,7 +58,7 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "long": span(form) > 4,
         "quarters": span(form) > 4 and any(row.residual for row in form.rows),
         "kept": keeps_rows(form),
-        "same": any(row.residual for row in form.rows) and not keeps_rows(form) and all(map(_same, form.rows)),
+        "same": _same(form),
         "signed": any(decay.sign is not None for decay in form.decays),
         "learned_decay": adjoint.learned_decay(form),
         "residual": any(row.residual for row in form.rows),
@@ -68,9 +68,11 @@ def _flags(form: NormalForm) -> dict[str, bool]:
     }
 
 
-def _same(row: Row) -> bool:
+def _same(form: NormalForm) -> bool:
     """Whether residual and write addresses differ by a number at most, which is 0 where there is no residual."""
-    return not row.residual or split(row.residual).vector == split(row.write).vector
+    if keeps_rows(form) or not any(row.residual for row in form.rows):
+        return False
+    return all(not row.residual or split(row.residual).vector == split(row.write).vector for row in form.rows)
 
 
 def _holes(form: NormalForm) -> dict[str, str]:
@@ -85,7 +87,8 @@ def _holes(form: NormalForm) -> dict[str, str]:
         "pointers": ", ".join(pointer(operand) for operand in form.operands),
         "gradient_pointers": ", ".join(gradients),
         "seen_by_read": str(sum(row.stage < form.read.stage for row in form.rows)),
-        "zero_numbers": "\n".join(f"n_{o.name} = tl.zeros((C,), tl.float32)" for o in adjoint.numbers(form)) or "pass",
+        "zero_numbers": "\n".join(f"total_{o.name} = tl.zeros((C,), tl.float32)" for o in adjoint.numbers(form))
+        or "pass",
         "push_targets": adjoint.targets_text(form),
         "push": adjoint.keys_text(form),
         "sign_index": "" if form.decay_kind == "channel" else "[:, None]",
@@ -105,7 +108,9 @@ def _functions(form: NormalForm) -> list[str]:
         if role == "residual" and not any(row.residual for row in form.rows):
             continue
         expressions = _expressions(form, role)
-        functions += [_vector(form, role, expressions), _scale(form, role, expressions, signed=signed and not channel)]
+        if role != "residual" or not _same(form):
+            functions.append(_vector(form, role, expressions))
+        functions.append(_scale(form, role, expressions, signed=signed and not channel))
         if form.decays:
             functions.append(_decay(form, role))
         if signed:
@@ -216,12 +221,13 @@ def _scale(form: NormalForm, role: str, expressions: tuple[Expression, ...], *, 
 
 def _decay(form: NormalForm, role: str) -> str:
     lines = ["rows = decayed(decay, slot, place, channel, C, K)"]
+    # Channels past K have no G of their own, so what a number a head takes back there would leave a positive exponent.
     lines += _after_place(form, role, lambda d, here: f"rows -= {_point_text(form, d, here)}")
     sizes = "HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
     parameters = f"token, place, sub, here, head, channel, slot, decay, {_pointers(form)}, {sizes}"
     shape = "[N, BK]" if form.decay_kind == "channel" else "[N]"
     return _function(
-        f"{role}_decay", parameters, f"G {shape} at the places of the {role} rows.", [*lines, "return rows"]
+        f"{role}_decay", parameters, f"G {shape} at the places of the {role} rows.", [*lines, "return tl.minimum(rows, 0.0)"]
     )
 
 
@@ -297,7 +303,7 @@ def _decay_of_token(form: NormalForm) -> str:
         "decay_of_token",
         parameters,
         "The log decay of all decay points of a token.",
-        [f"return ({' + '.join(texts)}{zero})"],
+        [f"return {_bracketed(texts, zero)}"],
     )
 
 
@@ -313,8 +319,12 @@ def _flips_of_token(form: NormalForm) -> str:
         "flips_of_token",
         parameters,
         "How many decay points of a token turn the sign.",
-        [f"return ({' + '.join(texts)}{zero})"],
+        [f"return {_bracketed(texts, zero)}"],
     )
+
+
+def _bracketed(texts: list[str], zero: str) -> str:
+    return f"({' + '.join(texts)}{zero})" if len(texts) > 1 or zero else texts[0]
 
 
 def _seen(form: NormalForm) -> str:

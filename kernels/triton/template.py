@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 TEMPLATES = Path(__file__).parent / "templates"
+BREAK = re.compile(r"(?<!\[:, )(?<!\[None, )(?<=, )|(?<= )(?=\+ )")
 HOLE = re.compile(r"\$(\w+)")
 
 
@@ -47,7 +48,7 @@ def folded(line: str, width: int = 120) -> str:
     inside = line.endswith(",")  # of brackets that an earlier line opened
     indent = " " * (len(line) - len(line.lstrip()) + (0 if inside else 8))
     lines, depth = [""], int(inside)
-    for piece in re.split(r"(?<=, )|(?<= )(?=\+ )", line):
+    for piece in re.split(BREAK, line):
         if depth > 0 and len(lines[-1]) + len(piece.rstrip()) > width:
             lines[-1] = lines[-1].rstrip()
             lines.append(indent)
