@@ -18,7 +18,7 @@ from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import TrialConfig
 from archsearch.studies.training.language import plan_trial, read_rule
 from archsearch.studies.training.trial import ModelBuilder, train_trial
-from archsearch.studies.training.typed_data import from_plain
+from archsearch.typed_data import from_plain
 
 
 @dataclass(frozen=True, slots=True)

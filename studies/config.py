@@ -15,7 +15,7 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.proposals import SamplerOptions
 from archsearch.studies.rungs import RungOptions
 from archsearch.studies.tasks.registry import Tasks
-from archsearch.studies.training.typed_data import from_plain, to_plain
+from archsearch.typed_data import from_plain, to_plain
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from archsearch.studies.outcomes import Outcome
 from archsearch.studies.training.checkpoint import read_checkpoint
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.language import model_weights
-from archsearch.studies.training.typed_data import from_plain
+from archsearch.typed_data import from_plain
 
 TEXT = "text"
 """The task whose model speaks: it is the one exported where there are several."""

@@ -9,7 +9,7 @@ from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models.options import Model
 from archsearch.spaces.options import Budget, Training
 from archsearch.spaces.space import Point
-from archsearch.studies.training.typed_data import from_plain, to_plain
+from archsearch.typed_data import from_plain, to_plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from archsearch.studies.points import Candidate
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
-from archsearch.studies.training.typed_data import to_plain
+from archsearch.typed_data import to_plain
 
 COUNTS = ("parameters", "flops_per_token", "state_bytes")
 """Values of a trial that are known without training; they may be objectives."""

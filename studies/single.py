@@ -26,7 +26,7 @@ from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import plan_trial
 from archsearch.studies.training.run import Watch
 from archsearch.studies.training.trial import Plan, train_trial
-from archsearch.studies.training.typed_data import to_plain
+from archsearch.typed_data import to_plain
 
 Show = Callable[[int], AbstractContextManager[Watch | None]]
 """From the tokens of a trial to what watches its steps while it trains."""

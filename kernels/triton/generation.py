@@ -227,7 +227,10 @@ def _decay(form: NormalForm, role: str) -> str:
     parameters = f"token, place, sub, here, head, channel, slot, decay, {_pointers(form)}, {sizes}"
     shape = "[N, BK]" if form.decay_kind == "channel" else "[N]"
     return _function(
-        f"{role}_decay", parameters, f"G {shape} at the places of the {role} rows.", [*lines, "return tl.minimum(rows, 0.0)"]
+        f"{role}_decay",
+        parameters,
+        f"G {shape} at the places of the {role} rows.",
+        [*lines, "return tl.minimum(rows, 0.0)"],
     )
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from archsearch.dsl import parse_rule
-from archsearch.errors import ArchsearchError, ExportError
+from archsearch.errors import ArchsearchError, ConfigError, ExportError
 from archsearch.mixers.export.module import Module
-from archsearch.mixers.export.plain import check_keys, from_plain, to_plain
+from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.models.options import Model
+from archsearch.typed_data import from_plain, to_plain
 
 SCHEMA_VERSION = 1
 FILE = "config.json"
@@ -48,10 +50,10 @@ class Configuration:
             module = Module(
                 name=self.name,
                 rule=rule,
-                layer=from_plain(self.layer, f"{where}: layer"),
+                layer=from_plain(Layer, self.layer, f"{where}: layer"),
                 width=self.sizes["width"],
                 heads=self.sizes["heads"],
-                model=None if self.model is None else from_plain(self.model, f"{where}: model"),
+                model=None if self.model is None else from_plain(Model, self.model, f"{where}: model"),
                 vocabulary=self.sizes["vocabulary"],
                 text=self.tokens == "bytes",
             )
@@ -101,13 +103,13 @@ def read_configuration(directory: Path) -> Configuration:
     if fields.get("schema_version") != SCHEMA_VERSION:
         version = fields.get("schema_version")
         raise ExportError(f"{path} must have schema_version {SCHEMA_VERSION}; got {version!r}. Export the trial again")
-    names = [f.name for f in dataclasses.fields(Configuration)]
-    check_keys(fields, names, str(path))
-    if missing := [name for name in names if name not in fields]:
-        raise ExportError(f"{path} must hold the key archsearch.{missing[0]}; it does not. Export the trial again")
+    try:
+        configuration = from_plain(Configuration, fields, str(path))
+    except ConfigError as error:
+        raise ExportError(f"{error}. Export the trial again") from error
     if data.get("sha256") != _hash({name: each for name, each in data.items() if name != "sha256"}):
         raise ExportError(f"{path} was changed after the export: its sha256 does not fit. Copy or export it again")
-    return Configuration(**fields)
+    return configuration
 
 
 def file_hash(path: Path) -> str:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from archsearch.errors import ConfigError
-from archsearch.studies.training.typed_data import from_plain
+from archsearch.typed_data import from_plain
 
 T = TypeVar("T")
 

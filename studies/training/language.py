@@ -14,7 +14,7 @@ from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint
 from archsearch.studies.training.config import TrialConfig, choose_device, data_hashes, read_rule, task_tokens
 from archsearch.studies.training.trial import Entry, Plan
-from archsearch.studies.training.typed_data import to_plain
+from archsearch.typed_data import to_plain
 
 
 def build_model(config: TrialConfig, rule: Rule, vocabulary: int) -> LanguageModel:

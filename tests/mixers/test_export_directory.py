@@ -21,7 +21,6 @@ from archsearch.mixers.export.check import run_selftest
 from archsearch.mixers.export.export import export_module
 from archsearch.mixers.export.load import load
 from archsearch.mixers.export.module import Module, Origin
-from archsearch.mixers.export.plain import KINDS, from_plain, to_plain
 from archsearch.mixers.layer import options as o
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import rules
@@ -157,7 +156,7 @@ def test_unknown_key_names_the_nearest_and_other_versions_are_refused(copied: Pa
     data = json.loads(path.read_text(encoding="utf-8"))
     data["archsearch"]["rule_hsah"] = ""
     path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    with pytest.raises(ExportError, match="unknown key 'rule_hsah'; did you mean rule_hash"):
+    with pytest.raises(ExportError, match=r"unknown key rule_hsah in .*config\.json; did you mean rule_hash"):
         load(copied)
     data["archsearch"]["schema_version"] = 2
     path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -233,27 +232,3 @@ def test_card_tells_what_is_known(exported: Path) -> None:
     assert "trust_remote_code" in card
     assert "bytes of some files" in card
     assert "$" not in re.sub(r"\$\$.*?\$\$", "", card, flags=re.DOTALL)
-
-
-def test_options_read_back_as_they_were_written() -> None:
-    made = [
-        o.Layer(operands={"linear": o.Linear(bias=True), "k": o.Vector(o.LowRank(None, shared=True), conv=2)}),
-        o.Layer(gate_projection=o.LowRank(3), operands={"e": o.Projection(of="q"), "u": o.Static("rms")}),
-        o.Layer(operands={"g": o.BoundedDecay(projection=o.LowRank(2)), "h": o.StepDecay(of="b"), "b": o.StepSize()}),
-        o.Layer(operands={"g": o.MambaDecay(), "s": o.SignedDecay(), "l": o.LogSigmoid(), "f": o.FixedDecay()}),
-        o.Layer(operands={"b": o.Sigmoid(bias=-1.0, scale=2.0)}),
-        Model(pattern=("rule", "attention"), mlp_ratio=0),
-    ]
-    text = json.dumps([to_plain(each) for each in made])
-    assert [from_plain(each, "here") for each in json.loads(text)] == made
-    assert all(f'"{kind}"' in text for kind in ("low_rank", "bounded_decay", "signed_decay", "vector"))
-    assert len(KINDS) == 15
-
-
-def test_unknown_option_names_the_nearest() -> None:
-    with pytest.raises(ExportError, match="unknown key 'low_rnak'; did you mean low_rank"):
-        from_plain({"low_rnak": {}}, "config.json: layer")
-    with pytest.raises(ExportError, match="unknown key 'rnk'; did you mean rank"):
-        from_plain({"low_rank": {"rnk": 2}}, "config.json: layer")
-    with pytest.raises(ExportError, match=r"is no low_rank: low_rank\.rank must be >= 1; got 0"):
-        from_plain({"low_rank": {"rank": 0}}, "config.json: layer")

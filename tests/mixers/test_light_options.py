@@ -18,7 +18,7 @@ from archsearch.mixers.layer.options import (
 from archsearch.mixers.layer.papers import paper_layer
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import rules
-from archsearch.studies.training.typed_data import from_plain, to_plain
+from archsearch.typed_data import from_plain, to_plain
 
 
 def test_options_rules_and_counts_load_no_torch() -> None:

@@ -9,7 +9,7 @@ import pytest
 from archsearch.errors import ConfigError
 from archsearch.spaces.options import Schedule, Training
 from archsearch.studies.training.configuration import read_config
-from archsearch.studies.training.typed_data import from_plain, to_plain
+from archsearch.typed_data import from_plain, to_plain
 
 
 @dataclass(frozen=True, slots=True)
