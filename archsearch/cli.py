@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 a fault of archsearch; 2 bad input, one clear line on stde
 130 interrupted.
 """
 
+import errno
 import sys
 import traceback
 from collections.abc import Sequence
@@ -44,6 +45,9 @@ Source = Annotated[
     str,
     typer.Argument(metavar="CONFIG-OR-DIRECTORY", help="A YAML file, or the study's directory.", show_default=False),
 ]
+PATH_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
+"""Of the disk or of a path that the user chose, never of archsearch."""
+
 Directory = Annotated[str, typer.Argument(metavar="DIRECTORY", help="The study's directory.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
@@ -194,7 +198,9 @@ def _exit_code(arguments: list[str]) -> int:
         return _say(f"{type(error).__name__}: {error}", error.exit_code)
     except typer.TyperException as usage:
         return _say(_usage(usage, arguments), 2)
-    except Exception:
+    except Exception as fault:
+        if isinstance(fault, OSError) and fault.errno in PATH_FAULTS:
+            return _say(_path_fault(fault), 2)
         traceback.print_exc()
         return _say("This is a fault of archsearch, not of the input: please report it with the lines above.", 1)
     return _say("Interrupted.", 130) if code == 130 else int(code or 0)
@@ -205,6 +211,13 @@ def _say(line: str, code: int) -> int:
     sys.stdout.flush()
     print(line, file=sys.stderr)
     return code
+
+
+def _path_fault(fault: OSError) -> str:
+    """A file system that refuses, in one line: where, why, what to do."""
+    place = fault.filename or "a file"
+    advice = "free some space" if fault.errno in (errno.ENOSPC, errno.EDQUOT) else "choose a path that can be written"
+    return f"{place} cannot be written: {fault.strerror}; {advice} and run the same command again; nothing is lost"
 
 
 def _usage(fault: typer.TyperException, arguments: list[str]) -> str:

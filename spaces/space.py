@@ -1,8 +1,8 @@
 """A space: a rule, its layer, its model and their training, with holes; and the points that filling them gives."""
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from archsearch import holes
@@ -99,12 +99,6 @@ class Space:
         """The rule alone, by the paths of the space."""
         return cast(Rule, _fill("rule", self.rule, choose))
 
-    def with_options(self, *, model: Model | None, training: Training | None, budget: Budget | None) -> "Space":
-        """Itself with parts replaced; None keeps a part."""
-        return replace(
-            self, model=model or self.model, training=training or self.training, budget=budget or self.budget
-        )
-
     def __str__(self) -> str:
         """The space as code."""
         parts = [f"rule={self.rule}", *(f"{name}={code(part)}" for name, part in self._parts()[1:])]
@@ -128,6 +122,3 @@ def _operand_order(rule: Rule, layer: Layer) -> list[str]:
     return [
         f"{index}: {code(layer.operands[name])}" for index, name in enumerate(rule.operands) if name in layer.operands
     ]
-
-
-Resolve = Callable[[Choose], Point]

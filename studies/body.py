@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from archsearch.errors import ArchsearchError
-from archsearch.mixers.models import counts
 from archsearch.studies.clerk import Clerk
 from archsearch.studies.outcomes import Unbuildable
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Task
-from archsearch.studies.training.config import TrialConfig
-from archsearch.studies.training.language import plan_trial, read_rule
+from archsearch.studies.training.config import TrialConfig, read_rule
+from archsearch.studies.training.language import counted, plan_trial
 from archsearch.studies.training.trial import ModelBuilder, train_trial
 from archsearch.typed_data import from_plain
 
@@ -73,14 +72,8 @@ def built_tasks(options: str) -> dict[str, Task]:
 
 
 def _counts(config: TrialConfig, task: Task) -> dict[str, float]:
-    """Size and cost of the model of `task`, exact, without building it. Unbuildable if the variant gives none."""
+    """Size and cost of the model of `task`. Unbuildable if the variant gives none."""
     try:
-        rule = read_rule(config.rule)
-        sizes = (rule, config.model, config.layer)
-        return {
-            "parameters": counts.parameters(*sizes, task.vocabulary),
-            "flops_per_token": counts.flops_per_token(*sizes, task.vocabulary, task.length),
-            "state_bytes": counts.state_bytes(*sizes, task.length),
-        }
+        return counted(read_rule(config.rule), config.model, config.layer, task)
     except ArchsearchError as error:
         raise Unbuildable(str(error)) from error

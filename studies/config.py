@@ -72,13 +72,6 @@ class StudyConfig:
             budget=overridden(space.budget, self.budget, "budget"),
         )
 
-    def named_objectives(self) -> dict[str, Direction]:
-        """The objectives asked for, or each task's own."""
-        if self.objectives:
-            return dict(self.objectives)
-        built = self.tasks.build().values()
-        return {task.objective.name: task.objective.direction for task in built}
-
 
 def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
     """Options with some of their fields replaced by plain data; a hole may be replaced too.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from archsearch.errors import StudyError
 from archsearch.holes import Choose
 from archsearch.studies import records
 from archsearch.studies.directory import StudyDirectory
@@ -31,10 +32,11 @@ def carry_out(
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     on_begin: called before it, but not if the study asks something else. on_look: called each time the driver looks at
-    the files. Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan;
-    BugError.
+    the files. Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan or
+    the directory holds something else; BugError.
     """
     directory.path.mkdir(parents=True, exist_ok=True)
+    _check_own(directory)
     with driver_lock(directory.lock):
         fresh = not directory.exists()
         if fresh:
@@ -64,3 +66,13 @@ def carry_out(
             ).run()
         finally:
             workers.close()
+
+
+def _check_own(directory: StudyDirectory) -> None:
+    """Whether there is nothing in the directory but a study, or the beginning of one that was cut short. StudyError."""
+    begun = {directory.lock.name, "config.yaml", "trials"}
+    others = sorted(path.name for path in directory.path.iterdir() if path.name not in begun and path.name[0] != ".")
+    if others and not directory.exists():
+        raise StudyError(
+            f"a study needs a directory of its own; {directory.path} holds {others[0]}; choose another directory"
+        )

@@ -18,14 +18,11 @@ from archsearch.studies.evidence import Evidence, Row, read_evidence
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.training.checkpoint import read_checkpoint
 from archsearch.studies.training.config import TrialConfig, read_rule
-from archsearch.studies.training.language import model_weights
+from archsearch.studies.training.language import COUNTS, model_weights
 from archsearch.typed_data import from_plain
 
 TEXT = "text"
 """The task whose model speaks: it is the one exported where there are several."""
-
-COUNTS = ("parameters", "flops_per_token", "state_bytes")
-"""Values that the card of an export counts itself."""
 
 
 @dataclass(frozen=True, slots=True)

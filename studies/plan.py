@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import itertools
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -74,13 +75,22 @@ def begin_or_compare(directory: StudyDirectory, plan: Plan) -> None:
     if not directory.exists():
         directory.write_plan(plan.record())
         return
-    difference = first_difference(cast(dict[str, Any], directory.plan()["fixed"]), plan.fixed())
+    kept = directory.plan()
+    difference = first_difference(cast(dict[str, Any], kept["fixed"]), plan.fixed())
     if difference is not None:
-        key, old, new = difference
+        key, old, new = _spelled(difference, kept.get("space"), plan.details.get("space"))
         raise StudyError(
             f"{directory.path} was begun with {key} = {_shown(old)}, the configuration has {_shown(new)}; "
             "a changed question is a new study: choose another directory"
         )
+
+
+def _spelled(difference: tuple[str, object, object], old: object, new: object) -> tuple[str, object, object]:
+    """Of two spaces the first lines that differ: nobody can read their hashes."""
+    if difference[0] != "space_hash" or not (isinstance(old, str) and isinstance(new, str)):
+        return difference
+    lines = itertools.zip_longest(old.splitlines(), new.splitlines(), fillvalue="nothing")
+    return next((("space", a.strip(), b.strip()) for a, b in lines if a != b), difference)
 
 
 def first_difference(old: object, new: object, key: str = "") -> tuple[str, object, object] | None:

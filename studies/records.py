@@ -32,11 +32,15 @@ def write_text(path: Path, text: str) -> None:
     """Put `text` at `path`, whole or not at all, and on disk when this returns."""
     watch(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(beside, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
     _sync_directory(path.parent)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 import yaml
 
-from archsearch.errors import ConfigError, StudyError
+from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.zoo import rules
-from archsearch.spaces.resolution import baseline, suggesting
+from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
 from archsearch.spaces.space import Space
 from archsearch.studies import records
 from archsearch.studies.config import StudyConfig
@@ -28,10 +28,8 @@ from archsearch.studies.points import Candidate
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
+from archsearch.studies.training.language import COUNTS, counted
 from archsearch.typed_data import to_plain
-
-COUNTS = ("parameters", "flops_per_token", "state_bytes")
-"""Values of a trial that are known without training; they may be objectives."""
 
 
 def run_study(
@@ -52,6 +50,7 @@ def run_study(
     space = config.load_space()
     tasks = config.tasks.build()
     plan = make_plan(config, space, tasks)
+    check_models(space, plan, tasks)
     if config.resources.ray_address is None:
         check_machine(config)
     directory = StudyDirectory(config.directory)
@@ -67,6 +66,18 @@ def run_study(
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     return directory
+
+
+def check_models(space: Space, plan: Plan, tasks: Mapping[str, Task]) -> None:
+    """Whether the baselines' models can be built, or the plainest point's where there are none: a size that fits none
+    of them is a mistake in the question. ConfigError.
+    """
+    points = {name: resolve(space, choices) for name, choices in plan.baselines.items()}
+    for name, point in (points or {"the plainest point": space.resolve(lambda path, hole: middle(hole))}).items():
+        try:
+            counted(point.rule, point.model, point.layer, next(iter(tasks.values())))
+        except ArchsearchError as error:
+            raise ConfigError(f"no model can be built for {name}: {error}") from error
 
 
 def check_machine(config: StudyConfig) -> None:

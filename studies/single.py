@@ -15,15 +15,14 @@ from typing import Any, cast
 import torch
 
 from archsearch.errors import StudyError
-from archsearch.mixers.models import counts
+from archsearch.kernels.dispatch import compile
 from archsearch.studies.directory import Measurement, Result, TrialDirectory
 from archsearch.studies.lock import driver_lock
 from archsearch.studies.outcomes import Outcome, Unstable, classify
 from archsearch.studies.plan import first_difference, versions
-from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.configuration import read_config
-from archsearch.studies.training.language import plan_trial
+from archsearch.studies.training.language import counted, plan_trial
 from archsearch.studies.training.run import Watch
 from archsearch.studies.training.trial import Plan, train_trial
 from archsearch.typed_data import to_plain
@@ -41,14 +40,16 @@ def read_trial(path: Path, overrides: Sequence[str] = ()) -> TrialConfig:
 def run_trial(config: TrialConfig, show: Show, announce: Callable[[str], None]) -> Result:
     """Train the trial, or go on with it from its newest checkpoint; its result, which is kept in its directory too.
 
-    announce: told of every evaluation in words. Errors: ConfigError, RuleError, TaskError before anything is written;
-    StudyError if the directory holds another trial or the machine fails, StudyLockedError if another process trains it.
-    A trial that ends as unstable or out of memory has a result that says so.
+    announce: told of every evaluation in words. Errors: ConfigError, RuleError, BackendError, TaskError before
+    anything is written; StudyError if the directory holds another trial or the machine fails, StudyLockedError if
+    another process trains it. A trial that ends as unstable or out of memory has a result that says so.
     """
     if config.directory is None:
         raise StudyError("a trial needs a directory; got none; set directory")
     tasks = config.tasks.build()
-    plan = plan_trial(config, tasks, _constants(config, next(iter(tasks.values()))))
+    rule = read_rule(config.rule)
+    compile(rule, config.backend, config.chunk_size)
+    plan = plan_trial(config, tasks, counted(rule, config.model, config.layer, next(iter(tasks.values()))))
     trial = TrialDirectory(config.directory)
     _begin_or_compare(trial, config)
     with driver_lock(trial.path / "trial.lock"):
@@ -128,15 +129,6 @@ def _begin_or_compare(trial: TrialDirectory, config: TrialConfig) -> None:
         raise StudyError(
             f"{trial.path} was begun with {key} = {old}, the configuration has {new}; choose another directory"
         )
-
-
-def _constants(config: TrialConfig, task: Task) -> dict[str, float]:
-    sizes = (read_rule(config.rule), config.model, config.layer)
-    return {
-        "parameters": counts.parameters(*sizes, task.vocabulary),
-        "flops_per_token": counts.flops_per_token(*sizes, task.vocabulary, task.length),
-        "state_bytes": counts.state_bytes(*sizes, task.length),
-    }
 
 
 def _machine_fault(path: Path, error: OSError) -> str:

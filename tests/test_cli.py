@@ -1,5 +1,6 @@
 """The command line, text in and text out: what each command says, where it says it, and its exit code."""
 
+import errno
 import re
 import subprocess
 import sys
@@ -150,6 +151,12 @@ def raising(fault: BaseException):
     [
         (StudyError("no study here"), 2, "StudyError: no study here"),
         (StudyLockedError("held by process 7 on host a"), 3, "StudyLockedError: held by process 7 on host a"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "runs/a/study.json"),
+            2,
+            "runs/a/study.json cannot be written: No space left on device; free some space and run the same command "
+            "again; nothing is lost",
+        ),
         (KeyboardInterrupt(), 130, "Interrupted."),
         (
             ZeroDivisionError("division by zero"),

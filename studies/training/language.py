@@ -9,12 +9,28 @@ from torch import Tensor
 
 from archsearch.dsl import Rule
 from archsearch.errors import CheckpointError
+from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.models import counts
 from archsearch.mixers.models.language_model import LanguageModel
+from archsearch.mixers.models.options import Model
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint
 from archsearch.studies.training.config import TrialConfig, choose_device, data_hashes, read_rule, task_tokens
 from archsearch.studies.training.trial import Entry, Plan
 from archsearch.typed_data import to_plain
+
+COUNTS = ("parameters", "flops_per_token", "state_bytes")
+"""Values of a trial that are known without training."""
+
+
+def counted(rule: Rule, model: Model, layer: Layer | None, task: Task) -> dict[str, float]:
+    """The COUNTS of the model of `task`, exact, without building it. An ArchsearchError if there is no such model."""
+    sizes = (rule, model, layer)
+    return {
+        "parameters": counts.parameters(*sizes, task.vocabulary),
+        "flops_per_token": counts.flops_per_token(*sizes, task.vocabulary, task.length),
+        "state_bytes": counts.state_bytes(*sizes, task.length),
+    }
 
 
 def build_model(config: TrialConfig, rule: Rule, vocabulary: int) -> LanguageModel:

@@ -1,6 +1,8 @@
 """Files are whole or absent, whatever moment the writer dies at."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,20 @@ def test_nothing_but_the_file_stays_behind(tmp_path: Path) -> None:
     records.write_json(tmp_path / "a.json", {"x": [1, 2]})
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": [1, 2]}
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_half_of_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    records.write_json(tmp_path / "a.json", {"x": 1})
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        records.write_json(tmp_path / "a.json", {"x": 2})
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert records.read_json(tmp_path / "a.json") == {"x": 1}
 
 
 def test_a_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:

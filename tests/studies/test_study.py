@@ -177,6 +177,12 @@ def test_choices_are_told_in_words() -> None:
         (["training.learning_rat=1"], ConfigError, "unknown key learning_rat in training; did you mean learning_rate?"),
         (["rungs.eta=1"], ConfigError, "rungs.eta must be >= 2; got 1"),
         (["resources.gpus=0.3"], ConfigError, "resources.gpus must be a whole number or a fraction 1/n; got 0.3"),
+        (
+            ["model.heads=3"],
+            ConfigError,
+            "no model can be built for gated_delta_net: width must be a multiple of heads",
+        ),
+        (["model.heads=3", "baselines=[]"], ConfigError, "no model can be built for the plainest point: width must be"),
         (["backend=cuda"], ConfigError, "backend must be one of"),
         (["resources.cpus=4096"], StudyError, "a trial needs 4096 CPUs; this machine has"),
         (["rungs.count=20"], StudyError, "20 rungs need a larger budget than 512 tokens; use fewer rungs"),
@@ -189,6 +195,19 @@ def test_a_bad_question_is_refused_in_one_line_and_writes_nothing(
         run_study(read_config(StudyConfig, home / "study.yaml", [f"directory={tmp_path}/study", *overrides]))
     assert message in str(error.value) and "\n" not in str(error.value)
     assert not (tmp_path / "study").exists()
+
+
+def test_a_study_does_not_settle_among_other_files(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(StudyError, match=r"a study needs a directory of its own; .* holds thesis\.tex"):
+        run_study(read_config(StudyConfig, home / "study.yaml", [f"directory={tmp_path}"]))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_another_space_is_named_by_what_differs(study: StudyDirectory, home: Path, workers: Any) -> None:
+    with pytest.raises(StudyError) as error:
+        run_study(read_config(StudyConfig, home / "study.yaml", ["model.width=32"]), workers=workers)
+    assert "was begun with space = " in str(error.value) and "width=16" in str(error.value)
 
 
 def test_a_directory_that_is_no_study_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from archsearch.errors import (
     ArchsearchError,
+    BackendError,
     CheckpointError,
     ConfigError,
     RuleError,
@@ -138,6 +139,7 @@ MISTAKES: list[tuple[Sequence[str], type[ArchsearchError], str]] = [
     ),
     (["seed=-1"], ConfigError, "seed must be >= 0; got -1"),
     (["tasks=null"], ConfigError, "tasks must be a mapping of its options; got None in FILE"),
+    (["model.heads=3"], ConfigError, "width must be a multiple of heads; got width=16, heads=3"),
     (["rule=delta_nut"], RuleError, "unknown rule 'delta_nut'; did you mean delta_net?"),
 ]
 
@@ -171,6 +173,14 @@ def test_two_processes_do_not_train_one_trial(tmp_path: Path) -> None:
     steps_of(tmp_path)
     with driver_lock(tmp_path / "trial" / "trial.lock"), pytest.raises(StudyLockedError):
         steps_of(tmp_path)
+
+
+def test_a_backend_that_cannot_run_here_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(BackendError, match='backend "triton" needs a CUDA device'):
+        steps_of(tmp_path, "backend=triton")
+    assert not (tmp_path / "trial").exists()
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
