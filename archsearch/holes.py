@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -131,7 +131,7 @@ def resolve(tree: Any, choose: Choose | Mapping[str, Chosen]) -> Any:
     Errors: HoleError for a missing or unknown path, an unknown label, or a number outside its range.
     """
     paths = {position: path for position, path, _ in _labelled(tree)}
-    answer = _from_mapping(cast("Mapping[str, Chosen]", choose), paths) if isinstance(choose, Mapping) else choose
+    answer = replaying(cast("Mapping[str, Chosen]", choose), paths.values()) if isinstance(choose, Mapping) else choose
     return _fill(tree, (), paths, _once(answer))
 
 
@@ -147,14 +147,21 @@ def _once(choose: Choose) -> Choose:
     return first
 
 
-def _from_mapping(choices: Mapping[str, Chosen], paths: Mapping[Any, str]) -> Choose:
-    unknown = [path for path in choices if path not in paths.values()]
-    if unknown:
-        raise HoleError(f"no hole is called {unknown[0]!r}; the holes are {_list(paths.values())}")
+def replaying(choices: Mapping[str, Chosen], paths: Iterable[str]) -> Choose:
+    """A mapping as a chooser for the holes at `paths`. HoleError for a path that no hole has; when a hole is met, for
+    one without a choice or with a label that it does not have.
+    """
+    known = dict.fromkeys(paths)
+    for path in choices:
+        if path not in known:
+            holes_are = f"the holes are {_list(known)}" if known else "there are none to fill. Leave it out"
+            raise HoleError(f"no hole is called {path!r}; {holes_are}")
 
     def choose(path: str, hole: Hole) -> Chosen:
         if path not in choices:
             raise HoleError(f"hole {path!r} is open; give it {_domain(hole)}")
+        if isinstance(hole, OneOf) and choices[path] not in hole.labels:
+            raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {choices[path]!r}")
         return choices[path]
 
     return choose

@@ -1,10 +1,8 @@
 """From what a user types to a rule: a name of the zoo, `path/to/file.py` (its RULE), or `path/to/file.py:NAME`."""
 
-from difflib import get_close_matches
-
 from archsearch.dsl import Rule
 from archsearch.errors import RuleError
-from archsearch.mixers.zoo import rules
+from archsearch.mixers.zoo import UnknownRuleError, rules
 from archsearch.userfile import load_value, names_a_file
 
 
@@ -16,8 +14,7 @@ def find_rule(text: str) -> Rule:
     """
     if names_a_file(text):
         return load_value(text, Rule, default="RULE", error=RuleError)
-    if text not in rules:
-        nearest = "".join(f"; did you mean {name}?" for name in get_close_matches(text, rules, n=1))
-        known = ", ".join(rules)
-        raise RuleError(f"unknown rule {text!r}{nearest or '.'} The zoo: {known}; or give path/to/file.py[:NAME]")
-    return rules[text]
+    try:
+        return rules[text]
+    except UnknownRuleError as error:
+        raise RuleError(f"{error}; or give path/to/file.py[:NAME]") from None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 
 from archsearch.dsl import Rule
+from archsearch.errors import RuleError
 
 NAMES = (
     "linear",
@@ -26,13 +28,20 @@ NAMES = (
 ALIASES = {"gdn": "gated_delta_net"}
 
 
+class UnknownRuleError(RuleError, KeyError):
+    """A name that is not in the zoo; a KeyError too, as of any mapping."""
+
+    __str__ = RuleError.__str__  # a KeyError would quote its message
+
+
 class Zoo(Mapping[str, Rule]):
     """Rules by name, read-only. Aliases are found and not listed."""
 
     def __getitem__(self, name: str) -> Rule:
         name = ALIASES.get(name, name)
         if name not in NAMES:
-            raise KeyError(name)
+            nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(name, [*NAMES, *ALIASES], n=1))
+            raise UnknownRuleError(f"unknown rule {name!r}{nearest or '.'} The zoo: {', '.join(NAMES)}")
         return import_module(f"archsearch.mixers.{name}").RULE
 
     def __iter__(self) -> Iterator[str]:

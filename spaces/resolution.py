@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar, cast, overload
 
 from archsearch import holes
 from archsearch.dsl import Rule
-from archsearch.errors import HoleError, SpaceError
+from archsearch.errors import SpaceError
 from archsearch.holes import Choose, Chosen, Hole, Integer, OneOf
 from archsearch.spaces.space import Point, Space
 
@@ -131,22 +131,7 @@ def _options(hole: Hole) -> tuple[Chosen, ...]:
 
 def _chooser(choices: Mapping[str, Chosen] | Choose, known: Mapping[str, Hole]) -> Choose:
     """A mapping as a chooser; HoleError for a path that no hole has."""
-    return choices if callable(choices) else _replaying(choices, known)
-
-
-def _replaying(choices: Mapping[str, Chosen], known: Mapping[str, Hole]) -> Choose:
-    unknown = [path for path in choices if path not in known]
-    if unknown:
-        raise HoleError(f"no hole is called {unknown[0]!r}; the holes are {', '.join(map(repr, known))}")
-
-    def choose(path: str, hole: Hole) -> Chosen:
-        if path not in choices:
-            raise HoleError(f"hole {path!r} is open; give it a choice, as {middle(hole)!r}")
-        if isinstance(hole, OneOf) and choices[path] not in hole.labels:
-            raise HoleError(f"hole {path!r} takes one of {', '.join(map(repr, hole.labels))}; got {choices[path]!r}")
-        return choices[path]
-
-    return choose
+    return choices if callable(choices) else holes.replaying(choices, known)
 
 
 def find_rule(space: Space, rule: Rule) -> dict[str, Chosen] | None:

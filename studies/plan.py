@@ -90,7 +90,7 @@ def _spelled(difference: tuple[str, object, object], old: object, new: object) -
     if difference[0] != "space_hash" or not (isinstance(old, str) and isinstance(new, str)):
         return difference
     lines = itertools.zip_longest(old.splitlines(), new.splitlines(), fillvalue="nothing")
-    return next((("space", a.strip(), b.strip()) for a, b in lines if a != b), difference)
+    return next((("space", a.strip(" ,"), b.strip(" ,")) for a, b in lines if a != b), difference)
 
 
 def first_difference(old: object, new: object, key: str = "") -> tuple[str, object, object] | None:

@@ -169,6 +169,10 @@ MESSAGES = {
         lambda: integer(1, 4.5),  # pyright: ignore[reportArgumentType]
         "integer needs whole numbers and a step of at least 1; got low=1, high=4.5, step=1",
     ),
+    "a path where nothing is open": (
+        lambda: resolve(3, {"c": 1}),
+        "no hole is called 'c'; there are none to fill. Leave it out",
+    ),
     "a path missing": (lambda: resolve(PAIR, {"a": 1}), "hole 'b' is open; give it one of 'x', 'y'"),
     "a path unknown": (lambda: resolve(PAIR, {"c": 1}), "no hole is called 'c'; the holes are 'a', 'b'"),
     "an unknown label": (lambda: resolve(PAIR, {"a": 1, "b": "z"}), "hole 'b' takes one of 'x', 'y'; got 'z'"),

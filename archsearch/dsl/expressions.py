@@ -147,7 +147,7 @@ def _part(value: Any) -> Any:
         return float(value)
     reads = type(value).__name__ in ("Read", "DeltaWrite", "Write", "Erase")
     reason = (
-        f"it depends on S through {value}, so the rule is not affine in the state"
+        f"it depends on S through {value}, so the rule is not affine in the state. Use operands alone"
         if reads
         else "only operands, finite numbers and holes can"
     )

@@ -90,7 +90,7 @@ MESSAGES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: write(k + read(q), v),
         (
             "read(q) cannot stand in an expression: it depends on S through read(q), so the rule is not "
-            "affine in the state"
+            "affine in the state. Use operands alone"
         ),
     ),
     "something else expanded": (lambda: expand("k"), 'an expression is made of operands and numbers; got "k"'),
