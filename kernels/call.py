@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,10 +74,15 @@ def checked(
     sizes = _sizes(form, tensors, initial_state)
     for operand in form.operands:
         _check_tensor(form, operand, tensors[operand.name], sizes, next(iter(tensors.values())).device)
+    for name, size in sizes.items():
+        if size == 0 and name not in ("B", "T"):
+            raise OperandError(f"{name} must be at least 1; got 0 for rule {form.name!r}. Only B and T may be 0")
     if sizes["HV"] % sizes["H"]:
         raise OperandError(
             f"value heads must be a multiple of key heads; got HV={sizes['HV']}, H={sizes['H']} for rule {form.name!r}"
         )
+    if scale is not None and not (_is_number(scale) and math.isfinite(scale)):
+        raise OperandError(f"scale must be a finite number; got {scale!r}. Leave it out for the rule's own")
     device = next(iter(tensors.values())).device
     if cu_seqlens is not None:
         _check_offsets(cu_seqlens, sizes, device)
@@ -167,6 +173,8 @@ def _check_tensor(
             f"operand {operand.name!r} of rule {form.name!r} must have shape {operand.shape} = {expected}; "
             f"got {list(tensor.shape)}"
         )
+    if tensor.layout != torch.strided:
+        raise OperandError(f"operand {operand.name!r} must be dense; got {tensor.layout}. Convert it with .to_dense()")
     if not tensor.is_floating_point():
         raise OperandError(f"operand {operand.name!r} must hold floats; got {tensor.dtype}. Convert it with .float()")
     if tensor.device != device:
@@ -209,6 +217,10 @@ def _spans(cu_seqlens: Tensor, tokens: int) -> tuple[tuple[int, int], ...]:
     if offsets[0] != 0 or offsets[-1] != tokens or offsets != sorted(offsets):
         raise OperandError(f"cu_seqlens must rise from 0 to T = {tokens}; got {offsets}")
     return tuple(pairwise(offsets))
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 def _shape_of(form: NormalForm, name: str) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from archsearch.kernels.call import Call, Result
-from archsearch.kernels.operands import evaluate, log_decay, sign, spread
+from archsearch.kernels.operands import evaluate, log_decay, sign, spread, strongest
 from archsearch.kernels.reference import bonus, initial
 from archsearch.lowering import NormalForm
 
@@ -125,7 +125,8 @@ def _chunks(
 
 def _decays(form: NormalForm, tensors: Mapping[str, Tensor], present: Tensor) -> Decays:
     """Cumulative log decays at every place of a token's program."""
-    logs = [log_decay(decay.log_decay, tensors, present) * present for decay in form.decays]
+    least = strongest(present.dtype)
+    logs = [log_decay(decay.log_decay, tensors, present).clamp(min=least) * present for decay in form.decays]
     zero = torch.zeros_like(present)
     whole = torch.cumsum(sum(logs, zero), dim=3)
     after = [whole - sum(logs[i:], zero) for i in range(len(logs))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -45,6 +46,14 @@ def log_decay(given: Operand | float, tensors: Mapping[str, Tensor], like: Tenso
         return torch.full_like(like[..., :1], given)
     tensor = tensors[given.name]
     return tensor if given.per == "channel" else tensor[..., None]
+
+
+def strongest(dtype: torch.dtype) -> float:
+    """The log decay from which on the decay is 0 in `dtype`. Forms that sum log decays stop there: a reset of -1e9 or
+    -inf would leave rounding errors, or nan, in every later sum of its chunk.
+    """
+    numbers = torch.finfo(dtype)
+    return math.log(numbers.tiny * numbers.eps) - 1.0
 
 
 def sign(given: Operand, tensors: Mapping[str, Tensor]) -> Tensor:

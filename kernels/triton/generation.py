@@ -15,6 +15,8 @@ from archsearch.lowering import NormalForm, canonical_text
 
 KERNELS = ("solve", "scan", "reverse", "gradients", "step")
 ROLES = ("residual", "write", "read")
+STRONGEST = -104.5
+"""The log decay from which on a decay is 0 in float32; see `archsearch.kernels.operands.strongest`."""
 
 
 def span(form: NormalForm) -> int:
@@ -84,6 +86,7 @@ def _holes(form: NormalForm) -> dict[str, str]:
         "span": str(span(form)),
         "count": str(len(form.rows)),
         "levels": "6",
+        "strongest": repr(STRONGEST),
         "pointers": ", ".join(pointer(operand) for operand in form.operands),
         "gradient_pointers": ", ".join(gradients),
         "seen_by_read": str(sum(row.stage < form.read.stage for row in form.rows)),
@@ -277,9 +280,9 @@ def _point_text(form: NormalForm, d: int, here: str) -> str:
     given = form.decays[d].log_decay
     channel = form.decay_kind == "channel"
     if not isinstance(given, Operand):
-        return f"tl.where({here}, {given!r}, 0.0)" + ("[:, None]" if channel else "")
-    load = load_text(given, "token", here, "channel")
-    return f"{load}.to(tl.float32)" if given.per == "channel" else load + ("[:, None]" if channel else "")
+        return f"tl.where({here}, {max(given, STRONGEST)!r}, 0.0)" + ("[:, None]" if channel else "")
+    load = f"log_of_decay({load_text(given, 'token', here, 'channel')})"
+    return load + ("[:, None]" if channel and given.per == "head" else "")
 
 
 def _rows(form: NormalForm, role: str, *, signed: bool) -> str:

@@ -92,6 +92,7 @@ class Chunkwise:
         if self.kind != "none":
             if any(isinstance(decay.log_decay, float) and decay.log_decay for decay in self.form.decays):
                 lines.append("    present = chunked(state.new_ones(*operands[0].shape[:2], state.shape[1], 1), chunk)")
+            lines += self._bounded()
             lines += self._places("log", logs, "cumsum", 0 if self.kind == "channel" else self._lowest)
         if self.signed:
             signs = [None if decay.sign is None else self.names[decay.sign] for decay in self.form.decays]
@@ -102,10 +103,20 @@ class Chunkwise:
             lines += self._places("sign", signs, "cumprod", self._lowest)
         return lines
 
+    def _bounded(self) -> list[str]:
+        """No log decay below the one whose decay is 0: an infinite one would leave nan in the sums."""
+        given = [decay.log_decay for decay in self.form.decays if isinstance(decay.log_decay, Operand)]
+        logs = list(dict.fromkeys(self.names[operand] for operand in given))
+        if not logs:
+            return []
+        first = ["    numbers = torch.finfo(state.dtype)"]
+        first.append("    least = math.log(numbers.tiny * numbers.eps) - 1  # the decay is 0 from here on")
+        return first + [f"    {log} = {log}.clamp(min=least)" for log in logs]
+
     def _log(self, given: Operand | float) -> str | None:
         if isinstance(given, Operand):
             return self.names[given]
-        return None if given == 0.0 else f"{given!r} * present"
+        return None if given == 0.0 else f"{max(given, -745.0)!r} * present"
 
     def _places(self, prefix: str, factors: list[str | None], accumulate: str, lowest: int) -> list[str]:
         """The last place accumulates the token's points; each place before it takes one of them away again."""

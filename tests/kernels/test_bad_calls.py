@@ -119,6 +119,36 @@ MESSAGES: dict[str, tuple[type[ArchsearchError], Callable[..., Any], str]] = {
         lambda _: call(k=zeros(1, 6, 3, 3), q=zeros(1, 6, 3, 3)),
         "value heads must be a multiple of key heads; got HV=4, H=3 for rule 'gated_delta_net'",
     ),
+    "no key heads": (
+        OperandError,
+        lambda _: call(k=zeros(1, 6, 0, 3), q=zeros(1, 6, 0, 3)),
+        "H must be at least 1; got 0 for rule 'gated_delta_net'. Only B and T may be 0",
+    ),
+    "no key channels": (
+        OperandError,
+        lambda _: call(k=zeros(1, 6, 2, 0), q=zeros(1, 6, 2, 0)),
+        "K must be at least 1; got 0 for rule 'gated_delta_net'. Only B and T may be 0",
+    ),
+    "a scale that is no number": (
+        OperandError,
+        lambda _: call(scale="1"),
+        "scale must be a finite number; got '1'. Leave it out for the rule's own",
+    ),
+    "a scale that would lose its gradient": (
+        OperandError,
+        lambda _: call(scale=torch.ones((), requires_grad=True)),
+        "scale must be a finite number; got tensor(1., requires_grad=True). Leave it out for the rule's own",
+    ),
+    "a scale of nan": (
+        OperandError,
+        lambda _: call(scale=float("nan")),
+        "scale must be a finite number; got nan. Leave it out for the rule's own",
+    ),
+    "a sparse tensor": (
+        OperandError,
+        lambda _: call(k=zeros(1, 6, 2, 3).to_sparse()),
+        "operand 'k' must be dense; got torch.sparse_coo. Convert it with .to_dense()",
+    ),
     "whole numbers": (
         OperandError,
         lambda _: call(k=zeros(1, 6, 2, 3, dtype=torch.int64)),

@@ -195,6 +195,20 @@ def test_generated_rule_is_the_token_loop_of_archsearch(name: str, folder: Path)
         torch.testing.assert_close(after, expected.state, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("name", ["gated_delta_net", "kda"])
+def test_generated_rule_forgets_everything_at_a_decay_of_zero(name: str, folder: Path) -> None:
+    rule = rules[name]
+    module = imported(layer_alone(rule), folder)
+    operands = inputs(rule, {"B": 2, "T": 21, "H": 1, "HV": 2, "K": 5, "V": 3})
+    log = operands[list(rule.operands).index("g")]
+    log[:, ::5] = -torch.inf
+    state = torch.randn(2, 2, 5, 3, dtype=torch.float64)
+    expected, after = module.mix(module.Operands(*operands), state, backend="reference")
+    found, found_after = module.mix(module.Operands(*operands), state, backend="torch", chunk_size=16)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
+    torch.testing.assert_close(found_after, after, rtol=0, atol=1e-11)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_generated_model_equals_archsearchs_whole_packed_and_in_pieces(name: str, folder: Path) -> None:
     own, other = pair(MODULES[name], folder)
