@@ -7,6 +7,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+__all__ = [  # a file's `from archsearch import *`: what needs no torch and hides no builtin
+    "Budget",
+    "Layer",
+    "Model",
+    "Rule",
+    "Space",
+    "Training",
+    "bonus",
+    "channel_gate",
+    "decay",
+    "delta_write",
+    "erase",
+    "gate",
+    "integer",
+    "key",
+    "log_decay",
+    "log_uniform",
+    "one_of",
+    "optional",
+    "query",
+    "query_feedback",
+    "read",
+    "resolve",
+    "rules",
+    "simultaneous",
+    "uniform",
+    "value",
+    "write",
+]
 
 if TYPE_CHECKING:
     from archsearch.dsl import Rule as Rule
@@ -59,6 +88,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and reports any other
+    __all__ = tuple(_MODULE_OF)
 
     def __getattr__(name: str) -> object:
         """Load a public name from its module and keep it (PEP 562)."""

@@ -81,6 +81,12 @@ def test_every_public_name_is_typed_and_loads() -> None:
     assert not missing
 
 
+def test_a_star_import_brings_the_public_names() -> None:
+    names: dict[str, object] = {}
+    exec("from archsearch import *", names)
+    assert set(archsearch._MODULE_OF) <= set(names)  # pyright: ignore[reportPrivateUsage]
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(AttributeError, match="archsearch has no 'ruels'; it has Budget, Layer"):
         getattr(archsearch, "ruels")  # noqa: B009
