@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -180,5 +181,9 @@ def typed_memory_errors() -> Generator[None, None, None]:
         raise
     except RuntimeError as error:
         if "DefaultCPUAllocator" in str(error):
-            raise MemoryError(str(error).strip().splitlines()[0]) from error
+            asked = "".join(re.findall(r"tried to allocate (\d+) bytes", str(error))[:1])
+            raise MemoryError(
+                f"a tensor must fit into the machine's memory; {int(asked or 0) / 2**30:.1f} GiB were asked for and "
+                "not there; lower training.batch_tokens or the model's sizes"
+            ) from error
         raise

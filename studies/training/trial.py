@@ -14,7 +14,7 @@ from archsearch.spaces.options import Training
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from archsearch.studies.training.randomness import derive_seed
-from archsearch.studies.training.run import INITIALISATION, Run, Watch
+from archsearch.studies.training.run import INITIALISATION, Run, Watch, typed_memory_errors
 
 ModelBuilder = Callable[[Task], nn.Module]
 """A model for a task: tokens [B, T] int64 to logits [B, T, task.vocabulary]. Drawn from torch's seeded generator."""
@@ -196,7 +196,8 @@ class _Trial:
 
 def _build_run(plan: Plan, entry: Entry) -> Run:
     """The run of an entry, its model initialised from the trial's seed alone."""
-    with torch.random.fork_rng([plan.device] if plan.device.type == "cuda" else []):
+    cuda = [plan.device] if plan.device.type == "cuda" else []
+    with torch.random.fork_rng(cuda), typed_memory_errors():
         torch.manual_seed(derive_seed(plan.seed, INITIALISATION))
         model = plan.build(entry.task)
     return Run(entry.task, model, plan.training, entry.tokens, plan.seed, plan.device)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,11 @@ def test_memory_that_runs_out_has_its_own_class() -> None:
     with pytest.raises(MemoryError) as caught:
         run.advance(1.0)
     assert classify(caught.value) is Outcome.OUT_OF_MEMORY
+
+
+def test_a_model_that_does_not_fit_has_run_out_of_memory_too(tmp_path: Path) -> None:
+    with pytest.raises(MemoryError, match=r"GiB were asked for and not there; lower training\.batch_tokens or"):
+        train_trial(replace(plan(), build=lambda task: Tiny(2**55)), tmp_path, Alone())
 
 
 def test_bfloat16_needs_a_gpu() -> None:
