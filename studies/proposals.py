@@ -125,9 +125,10 @@ class Proposals:
         seed: int,
         holes: int,
     ) -> None:
-        """Open `journal`, mended if a crash tore it, or begin it."""
+        """Open `journal`, mended if a crash tore it, or begin it. DamagedError if it holds something else."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         records.cut_torn_tail(journal)
+        records.read_lines(journal)  # Optuna names neither the file nor the line
         journal.with_name(journal.name + ".lock").unlink(missing_ok=True)
         self._options = options
         self._seed = seed

@@ -290,6 +290,15 @@ class Crash(BaseException):
     pass
 
 
+@pytest.mark.parametrize("name", ["optuna.journal", "rungs.jsonl"])
+def test_a_damaged_last_line_is_named(run: Run, tmp_path: Path, name: str) -> None:
+    run(trials=4)
+    path = tmp_path / "study" / name
+    path.write_bytes(path.read_bytes() + b"garbage\n")
+    with pytest.raises(records.DamagedError, match=rf"{name} must hold JSON objects; line \d+ is no JSON: restore it"):
+        run(trials=4)
+
+
 def test_a_driver_that_dies_before_any_of_its_writes_is_taken_up(run: Run, toy: ModuleType, tmp_path: Path) -> None:
     """One fault a run, before each durable write of the driver's protocol in turn, until a run ends without one."""
     run(trials=5, directory="whole")
