@@ -7,35 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = [  # a file's `from archsearch import *`: what needs no torch and hides no builtin
-    "Budget",
-    "Layer",
-    "Model",
-    "Rule",
-    "Space",
-    "Training",
-    "bonus",
-    "channel_gate",
-    "decay",
-    "delta_write",
-    "erase",
-    "gate",
-    "integer",
-    "key",
-    "log_decay",
-    "log_uniform",
-    "one_of",
-    "optional",
-    "query",
-    "query_feedback",
-    "read",
-    "resolve",
-    "rules",
-    "simultaneous",
-    "uniform",
-    "value",
-    "write",
-]
 
 if TYPE_CHECKING:
     from archsearch.dsl import Rule as Rule

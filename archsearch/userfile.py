@@ -42,7 +42,7 @@ def _parts(reference: str, default: str) -> tuple[Path, str]:
     if reference.endswith(".py"):
         return Path(reference), default
     path, _, name = reference.rpartition(":")
-    return Path(path), name
+    return Path(path), name or default
 
 
 def _run(path: Path, error: type[ArchsearchError]) -> ModuleType:
@@ -52,7 +52,7 @@ def _run(path: Path, error: type[ArchsearchError]) -> ModuleType:
     except OSError as fault:
         raise error(f"cannot read {path}: {fault.strerror}") from fault
     except (SyntaxError, ValueError) as fault:
-        line = f" line {fault.lineno}" if isinstance(fault, SyntaxError) else ""
+        line = f" line {fault.lineno}" if isinstance(fault, SyntaxError) and fault.lineno else ""
         raise error(f"{path}{line} is no Python: {getattr(fault, 'msg', fault)}") from fault
     module = ModuleType(f"archsearch_userfile_{sha256(str(path.resolve()).encode()).hexdigest()[:12]}")
     module.__file__ = str(path)
@@ -63,5 +63,6 @@ def _run(path: Path, error: type[ArchsearchError]) -> ModuleType:
         raise
     except (Exception, SystemExit) as fault:
         lines = [frame.lineno for frame in extract_tb(fault.__traceback__) if frame.filename == str(path)]
-        raise error(f"{path} line {lines[-1]} raised {type(fault).__name__}: {fault}") from fault
+        said = " ".join(str(fault).split())
+        raise error(f"{path} line {lines[-1]} raised {type(fault).__name__}: {said}") from fault
     return module

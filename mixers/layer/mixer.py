@@ -90,7 +90,9 @@ class Mixer(nn.Module):
         return self._taken(x, None, cu_seqlens)[0]
 
     def init_cache(self, batch: int) -> MixerCache:
-        """The memory before the first token, for `batch` sequences."""
+        """The memory before the first token, for `batch` sequences. Errors: OperandError for no number of sequences."""
+        if type(batch) is not int or batch < 0:
+            raise OperandError(f"init_cache takes a number of sequences; got {batch!r}")
         sizes, weight = self.plan.sizes, self.projection
         state_type = torch.float64 if weight.dtype == torch.float64 else torch.float32
         shape = (batch, sizes.value_heads, sizes.key, sizes.value)
@@ -110,8 +112,10 @@ class Mixer(nn.Module):
         self, x: Tensor, cache: MixerCache | None, cu_seqlens: Tensor | None
     ) -> tuple[dict[str, Tensor], Tensor]:
         """The operands, and the output gate's rows [B, T, gate_inputs]."""
+        self._check(x)
         packing = packing_of(x, cu_seqlens)
-        self._check(x, cache, packing)
+        if cache is not None:
+            self._check_cache(cache, len(x) if packing is None else packing.sequences)
         *blocks, gate = parted(F.linear(x, self.projection), self._splits)
         rows: dict[str, Tensor] = {}
         for block, given in zip(self._blocks, blocks, strict=True):
@@ -167,14 +171,30 @@ class Mixer(nn.Module):
     def _source(self, name: str) -> Source:
         return cast(Source, self.sources[name])
 
-    def _check(self, x: Tensor, cache: MixerCache | None, packing: Packing | None) -> None:
-        width = self.plan.sizes.width
+    def _check(self, x: Tensor) -> None:
+        width, weight = self.plan.sizes.width, self.projection
         if x.dim() != 3 or x.shape[2] != width:
             raise OperandError(f"the mixer takes [B, T, {width}]; got {list(x.shape)}")
-        sequences = x.shape[0] if packing is None else packing.sequences
-        if cache is not None and cache.state.shape[0] != sequences:
-            held = cache.state.shape[0]
+        cast_by_torch = x.is_floating_point() and torch.is_autocast_enabled(x.device.type)
+        if x.device != weight.device or (x.dtype != weight.dtype and not cast_by_torch):
+            raise OperandError(
+                f"the mixer takes {weight.dtype} on {weight.device}, as its weights are; got {x.dtype} on {x.device}. "
+                "Convert one of them with .to"
+            )
+
+    def _check_cache(self, cache: MixerCache, sequences: int) -> None:
+        if not isinstance(cache, MixerCache):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OperandError(f"cache must come from init_cache({sequences}); got {type(cache).__name__}")
+        held = cache.state.shape[0]
+        if held != sequences:
             raise OperandError(f"the cache must hold {sequences} sequences; got {held}. Use init_cache({sequences})")
+        sizes = self.plan.sizes
+        states = [list(cache.state.shape[1:]), *(list(each.shape[1:]) for each in cache.convolutions)]
+        own = [[sizes.value_heads, sizes.key, sizes.value], *([w - 1, c] for w, c in self.plan.convolutions)]
+        if states != own:
+            raise OperandError(
+                f"the cache holds {states} a sequence; this mixer needs {own}. Use its own init_cache({sequences})"
+            )
 
 
 def _projection(plan: LayerPlan, stream: Stream) -> Tensor:

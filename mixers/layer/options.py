@@ -5,11 +5,13 @@ Any field may hold a hole while the layer stands in a `Space`; values are checke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from archsearch.errors import ConfigError
+from archsearch.holes import is_hole
 
 Activation = Literal["none", "silu", "relu", "elu+1"]
 Norm = Literal["none", "l2", "rms"]
@@ -41,7 +43,7 @@ class LowRank:
 
     def __post_init__(self) -> None:
         """Refuse a rank below 1."""
-        _need("low_rank.rank", self.rank, ">= 1", lambda x: x >= 1)
+        _need("low_rank.rank", self.rank, ">= 1", lambda x: x >= 1, whole=True)
 
 
 Map = Linear | LowRank
@@ -64,7 +66,7 @@ class Vector:
 
     def __post_init__(self) -> None:
         """Refuse unknown words and a negative width."""
-        _need("vector.conv", self.conv, ">= 0 (0: none)", lambda x: x >= 0)
+        _need("vector.conv", self.conv, ">= 0 (0: none)", lambda x: x >= 0, whole=True)
         _choice("vector.activation", self.activation, ACTIVATIONS)
         _choice("vector.norm", self.norm, NORMS)
 
@@ -241,9 +243,9 @@ class Layer:
     def __post_init__(self) -> None:
         """Refuse numbers out of range and unknown words; holes pass until they are filled."""
         for name in ("head_dim", "value_heads"):
-            _need(f"layer.{name}", getattr(self, name), ">= 1", lambda x: x >= 1)
+            _need(f"layer.{name}", getattr(self, name), ">= 1", lambda x: x >= 1, whole=True)
         _need("layer.expand_v", self.expand_v, "> 0", lambda x: x > 0)
-        _need("layer.conv", self.conv, ">= 0 (0: none)", lambda x: x >= 0)
+        _need("layer.conv", self.conv, ">= 0 (0: none)", lambda x: x >= 0, whole=True)
         _need("layer.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
         _choice("layer.output_gate", self.output_gate, GATES)
 
@@ -252,8 +254,13 @@ class Layer:
         return replace(self, operands={name: source for name, source in self.operands.items() if name in names})
 
 
-def _need(key: str, value: object, condition: str, holds: Callable[[float], bool]) -> None:
-    if isinstance(value, int | float) and not holds(value):
+def _need(key: str, value: object, condition: str, holds: Callable[[float], bool], *, whole: bool = False) -> None:
+    """A number for which `condition` holds; None and holes pass."""
+    if value is None or is_hole(value):
+        return
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise ConfigError(f"{key} must be {'a whole number' if whole else 'a number'} {condition}; got {value!r}")
+    if not (holds(value) and math.isfinite(value)):
         raise ConfigError(f"{key} must be {condition}; got {value}")
 
 

@@ -29,16 +29,20 @@ def layer_of(rule: Rule, layer: o.Layer | None) -> o.Layer:
 def plan_layer(rule: Rule, width: int, heads: int, layer: o.Layer) -> LayerPlan:
     """The plan of `rule` in `layer`.
 
-    Errors: HoleError for open holes; ConfigError for sizes that do not divide, a source of an operand that the rule
-    does not have or that does not fit its kind.
+    Errors: HoleError for open holes; ConfigError for what is no layer, sizes that do not divide, a source of an operand
+    that the rule does not have or that does not fit its kind, a rule that writes no value.
     """
+    if not isinstance(layer, o.Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"layer must be a Layer; got {type(layer).__name__}. Write Layer(conv=4, ...)")
     if open_holes := {**holes(rule), **holes(layer)}:
         paths = ", ".join(open_holes)
         raise HoleError(f"rule {rule.name!r} or its layer has open holes: {paths}. Fill them with archsearch.resolve")
     sizes = _sizes(width, heads, layer)
     _check_names(rule, layer)
-    if layer.skip and not any(operand.kind is Kind.VALUE for operand in rule.operands.values()):
-        raise ConfigError(f"layer.skip adds a value; {_takes(rule)}. Leave it out")
+    if not any(operand.kind is Kind.VALUE for operand in rule.operands.values()):
+        raise ConfigError(
+            f"a layer's state starts at zero and needs a value to be written; {_takes(rule)}. Add a write"
+        )
     parts = [_part(operand, layer, sizes) for operand in rule.operands.values() if operand.kind is not Kind.SIGN]
     _check_origins(rule, parts)
     ordered = sorted(parts, key=lambda part: (-part.conv, [p.source for p in parts].index(part.source)))
@@ -52,8 +56,8 @@ def _takes(rule: Rule) -> str:
 
 
 def _sizes(width: int, heads: int, layer: o.Layer) -> Sizes:
-    if width < 1 or heads < 1:
-        raise ConfigError(f"width and heads must be at least 1; got width={width}, heads={heads}")
+    if any(type(size) is not int or size < 1 for size in (width, heads)):
+        raise ConfigError(f"width and heads must be whole numbers of at least 1; got width={width!r}, heads={heads!r}")
     if layer.head_dim is None and width % heads:
         raise ConfigError(
             f"width must be a multiple of heads; got width={width}, heads={heads}. Change one, or set layer.head_dim"
@@ -161,7 +165,8 @@ def _of_kind(operand: Operand, projection: o.Map) -> o.Source:
 def _settled_source(source: o.Source, sizes: Sizes) -> o.Source:
     if isinstance(source, o.Linear | o.LowRank | o.Projection | o.Static | o.StepDecay | o.FixedDecay):
         return source
-    return source if source.projection is None else replace(source, projection=_settled(source.projection, sizes))
+    projection: o.Map | None = getattr(source, "projection", None)
+    return source if projection is None else replace(source, projection=_settled(projection, sizes))
 
 
 def _settled(projection: o.Map, sizes: Sizes) -> o.Map:

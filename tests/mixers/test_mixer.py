@@ -1,6 +1,7 @@
 """The mixer of every rule: pieces equal the whole, nothing leaks, every weight lives, gates stay exact."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from archsearch.dsl import (
     value,
     write,
 )
-from archsearch.errors import OperandError
+from archsearch.errors import ConfigError, OperandError
 from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.layer.options import Layer, Linear, LogSigmoid, LowRank, Projection, Sigmoid, Static, Vector
 from archsearch.mixers.zoo import rules
@@ -210,6 +211,34 @@ def test_two_rules_of_one_seed_share_what_they_have_in_common() -> None:
     assert torch.equal(plain.get_parameter("sources.g.A_log"), more.get_parameter("sources.g.A_log"))
 
 
+def test_a_cache_of_another_mixer_is_refused_before_it_is_touched() -> None:
+    mixer, other = Mixer(rules["delta_net"], WIDTH, 2), Mixer(rules["delta_net"], WIDTH, 4)
+    cache = other.init_cache(2)
+    with pytest.raises(
+        OperandError, match=r"this mixer needs \[\[2, 16, 16\], \[3, 96\]\]. Use its own init_cache\(2\)"
+    ):
+        mixer(torch.randn(2, 5, WIDTH), cache=cache)
+    assert not any(tensor.any() for tensor in (cache.state, *cache.convolutions))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
+def test_another_dtype_than_the_weights_is_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(OperandError, match=r"the mixer takes torch\.float32 on cpu, as its weights are; got torch\."):
+        Mixer(rules["delta_net"], WIDTH, HEADS)(torch.zeros(1, 5, WIDTH, dtype=dtype))
+
+
+def test_a_rule_without_values_makes_no_layer() -> None:
+    rule = Rule("forget", erase(key("e")), read(query("q")))
+    with pytest.raises(ConfigError, match=r"needs a value to be written; rule 'forget' takes e, q\. Add a write"):
+        Mixer(rule, WIDTH, HEADS)
+
+
+@pytest.mark.parametrize("batch", [-1, 2.0])
+def test_a_cache_is_of_a_number_of_sequences(batch: Any) -> None:
+    with pytest.raises(OperandError, match="init_cache takes a number of sequences"):
+        Mixer(rules["delta_net"], WIDTH, HEADS).init_cache(batch)
+
+
 def weights(mixer: Mixer, name: str) -> Tensor:
     """An operand's rows of the fused projection."""
     names = [part.name for part in mixer.plan.parts]
@@ -222,6 +251,8 @@ def weights(mixer: Mixer, name: str) -> Tensor:
     [
         ((2, 5, 31), None, None, "the mixer takes [B, T, 32]; got [2, 5, 31]"),
         ((5, 32), None, None, "the mixer takes [B, T, 32]; got [5, 32]"),
+        ((1, 5, 32), torch.tensor([0, 4]), None, "cu_seqlens must rise from 0 to T = 5; got [0, 4]"),
+        ((1, 5, 32), torch.tensor([0, 4, 3, 5]), None, "cu_seqlens must rise from 0 to T = 5; got [0, 4, 3, 5]"),
         ((2, 5, 32), None, 3, "the cache must hold 2 sequences; got 3. Use init_cache(2)"),
         (
             (2, 5, 32),

@@ -292,6 +292,22 @@ def test_every_layer_keeps_its_holes_until_they_are_filled() -> None:
             lambda: Mixer(rules["eda"], 32, 2, Layer(expand_v=0.33)),
             "layer.expand_v times the head dimension must be whole; got 0.33 * 16",
         ),
+        (
+            lambda: Mixer(rules["eda"], 32, 2, Layer(operands={"g": "linear"})),  # type: ignore[dict-item]
+            "layer.operands.g is a log_decay and takes one of Linear, LowRank, MambaDecay, BoundedDecay, LogSigmoid, "
+            "StepDecay, FixedDecay; got str",
+        ),
+        (
+            lambda: Mixer(rules["eda"], 32, 2.0),  # type: ignore[arg-type]
+            "width and heads must be whole numbers of at least 1; got width=32, heads=2.0",
+        ),
+        (
+            lambda: Mixer(rules["eda"], 32, 2, {"conv": 4}),  # type: ignore[arg-type]
+            "layer must be a Layer; got dict. Write Layer(conv=4, ...)",
+        ),
+        (lambda: Layer(conv=4.5), "layer.conv must be a whole number >= 0 (0: none); got 4.5"),  # type: ignore[arg-type]
+        (lambda: Layer(head_dim="8"), "layer.head_dim must be a whole number >= 1; got '8'"),  # type: ignore[arg-type]
+        (lambda: Layer(expand_v=float("inf")), "layer.expand_v must be > 0; got inf"),
         (lambda: Layer(conv=-1), "layer.conv must be >= 0 (0: none); got -1"),
         (lambda: Layer(output_gate="tanh"), "layer.output_gate must be one of swish, sigmoid, none; got 'tanh'"),  # type: ignore[arg-type]
         (lambda: LowRank(0), "low_rank.rank must be >= 1; got 0"),
