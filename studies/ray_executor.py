@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 
 from archsearch.errors import StudyError
 from archsearch.studies.clerk import Assignment, Body, work
@@ -73,7 +73,7 @@ class RayExecutor:
             clean = bool(cast(Any, ray.get(reference)))
         except RayError as error:
             ray.kill(actor)
-            return Departure(assignment, _cause(error))
+            return Departure(assignment, cause_of(error))
         if clean and not self._resources.gpus:
             self._idle.append(actor)
         else:
@@ -138,6 +138,8 @@ def slots(available: Mapping[str, float], resources: Resources) -> int:
     return fits if resources.concurrent is None else min(fits, resources.concurrent)
 
 
-def _cause(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text}"
+def cause_of(error: Exception) -> str:
+    """What ended an attempt, in one line: the worker's own exception where there is one, not Ray's wrapping of it."""
+    told = cast(Exception, error.cause) if isinstance(error, RayTaskError) else error
+    text = (str(told).strip().splitlines() or [""])[0]
+    return f"{type(told).__name__}: {text}"

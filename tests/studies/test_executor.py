@@ -1,10 +1,11 @@
 """What trials may use, and how many fit; attempts on a real Ray are in test_kill.py."""
 
 import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
 
-from archsearch.errors import ConfigError, StudyError
+from archsearch.errors import CheckpointError, ConfigError, StudyError
 from archsearch.studies.executor import Resources
-from archsearch.studies.ray_executor import slots, with_gpus
+from archsearch.studies.ray_executor import cause_of, slots, with_gpus
 
 MACHINE = {"CPU": 8.0, "GPU": 2.0}
 
@@ -44,3 +45,10 @@ def test_shares_of_a_gpu_are_one_nth(gpus: float) -> None:
     with pytest.raises(ConfigError, match=r"resources\.gpus must be a whole number or a fraction 1/n"):
         Resources(gpus=gpus)
     assert Resources(gpus=1 / 3).gpus == 1 / 3
+
+
+def test_a_lost_attempt_is_told_in_the_words_of_what_ended_it() -> None:
+    full = CheckpointError("no checkpoint of 2 tokens in a: the disk is full")
+    error = RayTaskError("run", "a traceback\nof many lines", full).as_instanceof_cause()
+    assert cause_of(error) == "CheckpointError: no checkpoint of 2 tokens in a: the disk is full"
+    assert cause_of(ActorDiedError()).startswith("ActorDiedError: The actor died")
