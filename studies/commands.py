@@ -113,7 +113,7 @@ def _carry_out(config: StudyConfig) -> None:
     console.print(f"Report: {write_report(directory)}")
     if evidence.winner is not None:
         export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
-    console.print(f"Next: archsearch study resume {directory.path} trials={2 * config.trials}, for more trials")
+    console.print(f"Next: archsearch study resume {directory.path} trials={2 * config.trials or 8}, for more trials")
 
 
 def _narrator() -> Callable[[str], None]:

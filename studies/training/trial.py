@@ -97,14 +97,16 @@ def train_trial(plan: Plan, checkpoints: Path, supervisor: Supervisor, watch: Wa
     trial.
 
     After each evaluation: record, checkpoint, and the question whether to go on; that question once more at the start.
+    An evaluation that no step would precede is left out, unless it is due at a rung.
     Errors pass: Unstable, torch.OutOfMemoryError, MemoryError, CheckpointError, and what the supervisor raises.
     """
     trial = _Trial(plan, checkpoints)
     trial.resume()
     if plan.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(plan.device)
+    due = evaluation_grid(1, supervisor.rung_fractions)
     for fraction in evaluation_grid(plan.evaluations, supervisor.rung_fractions):
-        if fraction <= trial.fraction:
+        if fraction <= trial.fraction or not (fraction in due or trial.steps_before(fraction)):
             continue
         if not supervisor.goes_on(trial.fraction):
             break
@@ -151,6 +153,10 @@ class _Trial:
             run.restore(own, steps[run.task.name])
         self.fraction = float(kept.record["fraction"])
         self.seconds = float(kept.record["seconds"])
+
+    def steps_before(self, fraction: float) -> bool:
+        """Whether any run has a step to make until `fraction`: where none has, its values are already known."""
+        return any(run.step < round(fraction * run.steps) for run in self.runs)
 
     def advance(self, fraction: float, watch: Watch | None) -> None:
         """Train every run until `fraction`."""

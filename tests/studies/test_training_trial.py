@@ -260,6 +260,14 @@ def test_the_grid_holds_the_rungs_and_ends_with_the_budget() -> None:
     assert evaluation_grid(1, []) == [1.0]
 
 
+def test_more_evaluations_than_steps_are_one_a_step(tmp_path: Path) -> None:
+    supervisor = Alone(rungs=(1 / 1000, 1.0))
+    train_trial(replace(plan(), evaluations=1000), tmp_path, supervisor)
+    fractions = [fraction for fraction, _ in supervisor.records]
+    assert len(fractions) == 32  # after each of 20 and 10 steps, at a rung before all of them, and at the end
+    assert fractions[0] == 1 / 1000 and fractions[-1] == 1.0
+
+
 def kept(tokens: int) -> Checkpoint:
     return Checkpoint(tokens, {"a/b": torch.arange(tokens)}, {"step": tokens, "text": "x"})
 
