@@ -59,7 +59,8 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and reports any other
-    __all__ = tuple(_MODULE_OF)
+    # a file's `from archsearch import *`: what needs no torch and hides no builtin
+    __all__ = tuple(name for name in _MODULE_OF if name not in ("Mixer", "compile", "load", "run_study"))
 
     def __getattr__(name: str) -> object:
         """Load a public name from its module and keep it (PEP 562)."""
