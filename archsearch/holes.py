@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import keyword
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -66,7 +67,14 @@ Hole = OneOf | Uniform | Integer
 def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
     """One of `options`. A keyword labels its option; a positional one is labelled by its text. `name` replaces the last
     part of the path.
+
+    Errors: HoleError for no options, a label twice, a label or name that a path or a rule's text could not hold.
     """
+    for label in labelled:
+        if not label.isidentifier() or keyword.iskeyword(label):
+            raise HoleError(
+                f"a label of one_of must be an identifier; got {label!r}. Write one_of(first=..., second=...)"
+            )
     labels = (*(_text(option) for option in options), *labelled)
     if not labels:
         raise HoleError("one_of needs at least one option; got none. Write one_of(a, b) or one_of(first=a, second=b)")
@@ -76,24 +84,23 @@ def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
             f"the options of one_of need different labels; got {twice[0]!r} twice. "
             "Label them: one_of(first=..., second=...)"
         )
-    return OneOf(labels, (*options, *labelled.values()), name)
+    return OneOf(labels, (*options, *labelled.values()), _named(name))
 
 
 def optional(option: Any, *, name: str | None = None) -> Any:
     """`option` or nothing: labels `no` and `yes`."""
-    return OneOf(("no", "yes"), (None, option), name)
+    return OneOf(("no", "yes"), (None, option), _named(name))
 
 
 def uniform(low: float, high: float, *, name: str | None = None) -> Any:
     """A number between `low` and `high`."""
-    return Uniform(*_range("uniform", low, high), log=False, name=name)
+    return Uniform(*_range("uniform", low, high), log=False, name=_named(name))
 
 
 def log_uniform(low: float, high: float, *, name: str | None = None) -> Any:
     """A number between `low` and `high`, uniform in its logarithm."""
-    if low <= 0:
-        raise HoleError(f"log_uniform needs a positive range; got low={low}. Use uniform, or a low above 0")
-    return Uniform(*_range("log_uniform", low, high), log=True, name=name)
+    _range("log_uniform", low, high, positive=True)
+    return Uniform(low, high, log=True, name=_named(name))
 
 
 def integer(low: int, high: int, step: int = 1, *, name: str | None = None) -> Any:
@@ -103,7 +110,7 @@ def integer(low: int, high: int, step: int = 1, *, name: str | None = None) -> A
         raise HoleError(
             f"integer needs whole numbers and a step of at least 1; got low={low}, high={high}, step={step}"
         )
-    return Integer(low, high, step, name)
+    return Integer(low, high, step, _named(name))
 
 
 def is_hole(value: Any) -> bool:
@@ -265,10 +272,21 @@ def _rebuilt(node: Any, parts: list[tuple[Any, Any]]) -> Any:
     return dataclasses.replace(node, **dict(parts))
 
 
-def _range(what: str, low: float, high: float) -> tuple[float, float]:
+def _range(what: str, low: float, high: float, *, positive: bool = False) -> tuple[float, float]:
+    if any(isinstance(end, bool) or not isinstance(end, int | float) for end in (low, high)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise HoleError(f"{what} needs two numbers; got low={low!r}, high={high!r}")
+    if positive and low <= 0:
+        raise HoleError(f"{what} needs a positive range; got low={low}. Use uniform, or a low above 0")
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise HoleError(f"{what} needs finite low < high; got low={low}, high={high}")
     return low, high
+
+
+def _named(name: str | None) -> str | None:
+    """`name`, which is a part of a path and stands in quotes in a rule's text."""
+    if name is not None and (not isinstance(name, str) or not name or set(name) & set("/=\"'\\\n")):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise HoleError(f"a hole's name must be text without / = quotes or backslashes; got {name!r}")
+    return name
 
 
 def _text(option: Any) -> str:

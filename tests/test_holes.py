@@ -153,6 +153,22 @@ MESSAGES = {
         lambda: one_of(1, 1),
         "the options of one_of need different labels; got '1' twice. Label them: one_of(first=..., second=...)",
     ),
+    "a label that is no word": (
+        lambda: one_of(**{"a/b": 1, "c": 2}),  # pyright: ignore[reportArgumentType]
+        "a label of one_of must be an identifier; got 'a/b'. Write one_of(first=..., second=...)",
+    ),
+    "a name like a path": (
+        lambda: integer(1, 4, name="a/b"),
+        "a hole's name must be text without / = quotes or backslashes; got 'a/b'",
+    ),
+    "a name that is no text": (
+        lambda: optional(1, name=3),  # pyright: ignore[reportArgumentType]
+        "a hole's name must be text without / = quotes or backslashes; got 3",
+    ),
+    "a range of texts": (
+        lambda: log_uniform("a", 1),  # pyright: ignore[reportArgumentType]
+        "log_uniform needs two numbers; got low='a', high=1",
+    ),
     "an empty range": (lambda: uniform(1.0, 1.0), "uniform needs finite low < high; got low=1.0, high=1.0"),
     "an infinite range": (lambda: uniform(0.0, float("inf")), "uniform needs finite low < high; got low=0.0, high=inf"),
     "no logarithm": (

@@ -94,11 +94,14 @@ def expand(value: Any) -> Expression:
     """`value` (an operand, number, Sum or Product without holes) as a sum of terms; like terms are merged and zeros
     dropped.
 
-    Errors: RuleError when two vectors are multiplied, or when something that is no expression stands in it.
+    Errors: RuleError when two vectors are multiplied, when something that is no expression stands in it, or when its
+    numbers overflow.
     """
     merged: dict[tuple[tuple[Operand, ...], Operand | None], float] = {}
     for term in _terms(value):
         merged[term.gates, term.vector] = merged.get((term.gates, term.vector), 0.0) + term.coefficient
+    if not all(math.isfinite(coefficient) for coefficient in merged.values()):
+        raise RuleError(f"the numbers of an expression must stay finite when multiplied out; got {by_name(value)}")
     return tuple(
         Term(coefficient, gates, vector) for (gates, vector), coefficient in merged.items() if coefficient != 0.0
     )

@@ -93,6 +93,10 @@ MESSAGES: dict[str, tuple[Callable[[], Any], str]] = {
             "affine in the state. Use operands alone"
         ),
     ),
+    "numbers that overflow": (
+        lambda: write(1e308 * k * 10, v),
+        "the numbers of an expression must stay finite when multiplied out; got 1e+308 * k * 10",
+    ),
     "something else expanded": (lambda: expand("k"), 'an expression is made of operands and numbers; got "k"'),
     "a key as decay": (
         lambda: decay(k),
