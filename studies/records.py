@@ -64,7 +64,7 @@ def read_json(path: Path) -> dict[str, object] | None:
     """The object at `path`; None if there is no such file. DamagedError if the file holds anything else."""
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError as error:
         raise _damaged(path, "is no text") from error

@@ -30,6 +30,8 @@ def test_a_write_that_dies_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_an_absent_file_reads_as_none_and_no_lines(tmp_path: Path) -> None:
     assert records.read_json(tmp_path / "none.json") is None
+    (tmp_path / "file").touch()
+    assert records.read_json(tmp_path / "file" / "none.json") is None
     assert records.read_lines(tmp_path / "none.jsonl") == []
     assert not records.cut_torn_tail(tmp_path / "none.jsonl")
 
