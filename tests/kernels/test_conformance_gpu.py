@@ -67,15 +67,14 @@ def test_kernels_conform(rule: str, name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"T{shape.tokens}-K{shape.key_dim}-V{shape.value_dim}")
-@pytest.mark.parametrize("rule", ["gated_delta_net", "kda"])
+@pytest.mark.parametrize("rule", ["gated_delta_net", "kda", "q_delta", "eda", "gdn2", "gated_delta_product"])
 def test_kernels_agree_at_many_shapes(rule: str, shape: Shape) -> None:
     conforms(NAMED[rule], AGREEMENT, torch.bfloat16, shape=shape, chunk_sizes=(32, 64))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16], ids=str)
-@pytest.mark.parametrize("rule", ["gated_delta_net", "q_delta", "eda"])
-def test_kernels_agree_in_half_precision(rule: str, dtype: torch.dtype) -> None:
-    conforms(NAMED[rule], AGREEMENT, dtype)
+@pytest.mark.parametrize("rule", rules)
+def test_kernels_agree_in_half_precision(rule: str) -> None:
+    conforms(NAMED[rule], AGREEMENT, torch.float16)
 
 
 @pytest.mark.parametrize("rule", ["gated_delta_net", "kda", "eda"])
