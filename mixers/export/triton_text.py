@@ -117,7 +117,7 @@ def _modules(asked: str, kernels: str) -> list[str]:
     """The rule by its key, and the kernels as a module of their own."""
     others = set(re.findall(r"\b(?:modules|forms)\.(\w+)\(", asked)) - {"load", "key", "form"}
     if others:
-        raise NotImplementedError(f"an export does not know what to answer to {', '.join(sorted(others))}")
+        raise LookupError(f"an export does not know what to answer to {', '.join(sorted(others))}")
     present = defined_in(kernels)
     wanted = dict.fromkeys(("accumulate", *generation.KERNELS))
     named = ", ".join(f"{name}={name}" for name in wanted if name in present)

@@ -6,6 +6,7 @@ Every gate, decay and sign is computed and returned in float32 (float64 in a flo
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -46,7 +47,7 @@ class Lift(nn.Module):
         return lifted if self.bias is None else lifted + self.bias.to(lifted.dtype)
 
 
-class Source(nn.Module):
+class Source(nn.Module, ABC):
     """Operands that are made alike. `rows` are theirs, lifted and convolved; `done` holds the operands made before."""
 
     def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
@@ -60,9 +61,9 @@ class Source(nn.Module):
         """The projection's whole result [B, T, n * size]."""
         return rows if self.lift is None else self.lift(rows)
 
+    @abstractmethod
     def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The operands by name; each source says how."""
-        raise NotImplementedError
 
     def _shaped(self, rows: Tensor) -> Tensor:
         """[B, T, HV] or [B, T, HV, dim] in float32."""
