@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 from collections.abc import Mapping
@@ -62,10 +63,19 @@ def check_target(home: Path, *, overwrite: bool) -> None:
             f"the target must not exist; {home} does. Choose another directory, or replace it with --overwrite"
         )
     empty = home.is_dir() and not any(home.iterdir())
-    if not empty and not (home / FILE).is_file():
+    if not empty and not _was_exported(home / FILE):
         raise ExportError(
-            f"--overwrite replaces an earlier export; {home} is none (it has no {FILE}). Choose another directory"
+            f"--overwrite replaces an earlier export; {home} is none (no {FILE} of one). Choose another directory"
         )
+
+
+def _was_exported(config: Path) -> bool:
+    """Whether `config` is that of an export, changed or not: a model of another origin has a config.json too."""
+    try:
+        data = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and "archsearch" in data
 
 
 def _trained(module: Module, weights: Mapping[str, Tensor]) -> nn.Module:

@@ -111,6 +111,26 @@ def test_selftest_sees_another_rule_and_other_weights(copied: Path) -> None:
         assert any(what in line for line in failed), what
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "selftest.safetensors"])
+def test_selftest_tells_of_a_file_cut_short_and_of_a_lost_one(copied: Path, name: str) -> None:
+    for content in ((copied / name).read_bytes()[:100], None):
+        (copied / name).unlink()
+        if content is not None:
+            (copied / name).write_bytes(content)
+        report = run_selftest(copied)
+        assert not report.passed
+        assert any(line.startswith(f"FAIL  hash of {name}") for line in report.lines)
+        assert any(line.startswith("FAIL  the rest was not checked") for line in report.lines)
+        assert not any("Traceback" in line for line in report.lines)
+
+
+def test_overwrite_spares_a_model_of_another_origin(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "other"}', encoding="utf-8")
+    with pytest.raises(ExportError, match="--overwrite replaces an earlier export"):
+        export_module(ALONE, trained(ALONE).state_dict(), tmp_path, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
 def test_load_gives_the_same_outputs(exported: Path, tmp_path: Path) -> None:
     tokens = torch.randint(257, (2, 30))
     assert torch.equal(archsearch.load(exported)(tokens), trained(SPEAKER)(tokens))
