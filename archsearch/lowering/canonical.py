@@ -2,9 +2,9 @@
 never do.
 
 Each step is an identity of the recurrence: rows that do nothing and decays of 0 are dropped, a scalar decay moves left
-past erases, plain writes join the rows before them, neighbouring decays and the members of a stage are sets, scalar
-factors of a write move into its residual and target, operands are renamed by first use. Queries and keys are one kind,
-addresses. Numbers count to 6 significant digits.
+past erases, plain writes join the rows before them, rows of one stage that write at one address add up, neighbouring
+decays and the members of a stage are sets, scalar factors of a write move into its residual and target, operands are
+renamed by first use. Queries and keys are one kind, addresses. Numbers count to 6 significant digits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def rule_hash(rule: Rule) -> str:
 
 def canonical_text(form: NormalForm) -> str:
     """The canonical form as text; neither the rule's name nor its operands' names appear in it."""
-    program = _merged(_decays_left(_joined(_program(form))))
+    program = _merged(_decays_left(_gathered(_program(form))))
     used = {operand.name for step in program for _, _, terms in _uses(step, _kind) for operand in _operands(terms)}
     return _smallest(program, {operand.name: _kind(operand) for operand in form.operands if operand.name in used})
 
@@ -86,6 +86,40 @@ def _joined(program: list[Step]) -> list[Step]:
         else:
             joined.append(step)
     return joined
+
+
+def _gathered(program: list[Step]) -> list[Step]:
+    """Rows joined, and those of one write added up, until nothing changes."""
+    gathered = [summed for step in _joined(program) if (summed := _summed(step))]
+    return program if gathered == program else _gathered(gathered)
+
+
+def _summed(step: Step) -> Step:
+    """Rows that act together and write at one address as one row, two where one of them reads the state before."""
+    rows = _rows(step)
+    if not rows:
+        return step
+    groups: dict[frozenset[Term], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(frozenset(row.write), []).append(row)
+    return tuple(row for group in groups.values() for row in _sum(group) if row.residual or row.target)
+
+
+def _sum(group: list[Row]) -> list[Row]:
+    """The rows of a group with their targets in the first of them."""
+    target = _added([row.target for row in group])
+    current = _added([row.residual for row in group if not row.previous])
+    before = _added([row.residual for row in group if row.previous])
+    one = replace(group[0], previous=not current and bool(before), residual=current or before, target=target)
+    return [one, replace(one, previous=True, residual=before, target=())] if current and before else [one]
+
+
+def _added(expressions: list[Expression]) -> Expression:
+    """The sum, like terms merged and zeros dropped."""
+    total: dict[tuple[tuple[Operand, ...], Operand | None], float] = {}
+    for term in (term for expression in expressions for term in expression):
+        total[term.gates, term.vector] = total.get((term.gates, term.vector), 0.0) + term.coefficient
+    return tuple(Term(number, gates, vector) for (gates, vector), number in total.items() if number != 0.0)
 
 
 def _folded(row: Row) -> Row:

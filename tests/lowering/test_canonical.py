@@ -226,6 +226,22 @@ SAME = {
         Rule("b", delta_write(e, 0.0 * v, strength=gamma), D, read(q)),
     ),
     "a write of strength zero": (Rule("a", D, read(q)), Rule("b", erase(e, strength=0.0), D, read(q))),
+    "a write in two halves": (
+        Rule("a", write(0.5 * k, v), write(k, 0.5 * v), read(q)),
+        Rule("b", write(-k, -v), read(q)),
+    ),
+    "a delta write and the opposite of its target": (
+        Rule("a", delta_write(k, v, strength=beta), write(k, -v, strength=beta), read(q)),
+        Rule("b", erase(k, strength=beta), read(q)),
+    ),
+    "two steps at once at one address": (
+        Rule("a", simultaneous(erase(k, strength=beta), delta_write(k, v, residual=lam * e)), read(q)),
+        Rule("b", delta_write(k, v, residual=lam * e + beta * k), read(q)),
+    ),
+    "steps at one address that read two states": (
+        Rule("a", D, simultaneous(erase(k, reads="previous"), delta_write(k, v)), read(q)),
+        Rule("b", D, simultaneous(delta_write(k, v, reads="previous"), erase(k)), read(q)),
+    ),
     "a residual of zero": (Rule("a", write(k, v), read(q)), Rule("b", delta_write(k, v, residual=0.0 * k), read(q))),
     "a decay of nothing": (Rule("a", D, read(q)), Rule("b", decay(0.0), D, read(q))),
     "decays side by side": (
