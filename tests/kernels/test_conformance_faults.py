@@ -140,8 +140,8 @@ FAULTS = [
     ),
     Fault(
         "padding_decays",
-        "logs = [log_decay(decay.log_decay, tensors, present) * present",
-        "logs = [log_decay(decay.log_decay, tensors, present)",
+        "log_decay(decay.log_decay, tensors, present).clamp(min=least) * present",
+        "log_decay(decay.log_decay, tensors, present).clamp(min=least)",
         "decay_by_numbers",
         AGREES,
     ),
