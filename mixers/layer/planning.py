@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from archsearch.dsl import Kind, Operand, Rule
-from archsearch.errors import ConfigError, HoleError
+from archsearch.errors import ConfigError, HoleError, RuleError
 from archsearch.holes import holes
 from archsearch.mixers.layer import options as o
 from archsearch.mixers.layer.papers import paper_layer
@@ -22,7 +22,9 @@ FITTING: Mapping[Kind, tuple[type, ...]] = {
 
 
 def layer_of(rule: Rule, layer: o.Layer | None) -> o.Layer:
-    """`layer` itself; None is the paper's layer for a rule of the zoo, else the default one."""
+    """`layer` itself; None is the paper's layer for a rule of the zoo, else the default one. RuleError for no rule."""
+    if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RuleError(f"a layer is made of a Rule; got {rule!r}. A rule of the zoo is archsearch.rules[name]")
     return layer or paper_layer(rule) or o.Layer()
 
 

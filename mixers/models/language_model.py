@@ -41,8 +41,12 @@ class LanguageModel(nn.Module):
         chunk_size: int | None = None,
     ) -> None:
         super().__init__()
-        if vocabulary < 1:
-            raise ConfigError(f"vocabulary must be at least 1; got {vocabulary}")
+        if not isinstance(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"model must be a Model; got {type(model).__name__}. Write Model(width=256, heads=4, ...)"
+            )
+        if type(vocabulary) is not int or vocabulary < 1:
+            raise ConfigError(f"vocabulary must be a whole number of at least 1; got {vocabulary!r}")
         stream = Stream.fresh(model.initial_std)
         self.rule, self.model, self.layer, self.vocabulary = rule, model, layer_of(rule, layer), vocabulary
         self.embedding = nn.Embedding.from_pretrained(
@@ -60,17 +64,24 @@ class LanguageModel(nn.Module):
         """Tokens int64 [B, T] -> logits float32 [B, T, vocabulary] (float64 in a float64 model).
 
         cache: from `init_cache`, goes on after what it has seen and is moved on in place. cu_seqlens [N + 1]: packed
-        sequences, B = 1. Errors: OperandError for tokens of another shape or type.
+        sequences, B = 1. Errors: OperandError for tokens of another shape or type
+        or beyond the vocabulary, or a cache of another model.
         """
         x = self.hidden(tokens, cache, cu_seqlens)
         logits = F.linear(x, self.embedding.weight if self.head is None else self.head)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def hidden(self, tokens: Tensor, cache: Cache | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
-        """Tokens [B, T] -> what the output layer reads, [B, T, width]."""
+        """Tokens [B, T] -> what the output layer reads, [B, T, width]. Errors: as `forward`."""
         if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
             raise OperandError(f"tokens must be int64 [B, T]; got {tokens.dtype} {list(tokens.shape)}")
-        x = self.dropout(self.embedding(tokens))
+        if cache is not None and len(cache) != len(self.blocks):
+            raise OperandError(f"the cache must be of {len(self.blocks)} layers; got {len(cache)}. Use init_cache")
+        try:
+            x = self.dropout(self.embedding(tokens))
+        except IndexError:  # on a CPU; looking beforehand would wait for every device
+            least, most = (int(each) for each in torch.aminmax(tokens))
+            raise OperandError(f"tokens must be in [0, {self.vocabulary}); got {least} to {most}") from None
         caches: Sequence[LayerCache | None] = [None] * len(self.blocks) if cache is None else cache
         for block, remembered in zip(self.blocks, caches, strict=True):
             x = block(x, remembered, cu_seqlens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -39,7 +40,7 @@ class Model:
     def __post_init__(self) -> None:
         """Refuse numbers out of range; holes pass until they are filled."""
         for name in ("width", "heads", "layers", "conv_width"):
-            _need(f"model.{name}", getattr(self, name), ">= 1", lambda x: x >= 1)
+            _need(f"model.{name}", getattr(self, name), ">= 1", lambda x: x >= 1, whole=True)
         _need("model.mlp_ratio", self.mlp_ratio, ">= 0 (0: no MLP)", lambda x: x >= 0)
         _need("model.dropout", self.dropout, "in [0, 1)", lambda x: 0 <= x < 1)
         _need("model.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
@@ -61,6 +62,11 @@ class Model:
         return tuple(self.pattern[i % len(self.pattern)] for i in range(self.layers))
 
 
-def _need(key: str, value: object, condition: str, holds: Callable[[float], bool]) -> None:
-    if isinstance(value, int | float) and not holds(value):
+def _need(key: str, value: object, condition: str, holds: Callable[[float], bool], *, whole: bool = False) -> None:
+    """A number for which `condition` holds; holes pass."""
+    if is_hole(value):
+        return
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise ConfigError(f"{key} must be {'a whole number' if whole else 'a number'} {condition}; got {value!r}")
+    if not (holds(value) and math.isfinite(value)):
         raise ConfigError(f"{key} must be {condition}; got {value}")

@@ -262,9 +262,14 @@ def test_drawn_text_follows_its_generator_and_keeps_to_the_likeliest() -> None:
             "model.pattern must hold one or more of rule, attention, conv; got ('rule', 'softmax')",
         ),
         (lambda: Model(layers=0), "model.layers must be >= 1; got 0"),
+        (lambda: Model(width=16.0), "model.width must be a whole number >= 1; got 16.0"),  # type: ignore[arg-type]
+        (
+            lambda: LanguageModel(rules["eda"], None, None, 8),  # type: ignore[arg-type]
+            "model must be a Model; got NoneType. Write Model(width=256, heads=4, ...)",
+        ),
         (lambda: Model(dropout=1.0), "model.dropout must be in [0, 1); got 1.0"),
         (lambda: Model(mlp_ratio=-1.0), "model.mlp_ratio must be >= 0 (0: no MLP); got -1.0"),
-        (lambda: LanguageModel(rules["eda"], SMALL, None, 0), "vocabulary must be at least 1; got 0"),
+        (lambda: LanguageModel(rules["eda"], SMALL, None, 0), "vocabulary must be a whole number of at least 1; got 0"),
         (lambda: Attention(30, 2), "attention needs heads of even width; got width=30, heads=2. Change one of them"),
         (
             lambda: generate(language_model("eda"), tokens(), 3, temperature=-1.0),
@@ -282,6 +287,11 @@ def test_options_that_make_no_sense_are_refused(build: Any, message: str) -> Non
     ("call", "message"),
     [
         (lambda net: net(torch.zeros(2, 5)), "tokens must be int64 [B, T]; got torch.float32 [2, 5]"),
+        (
+            lambda net: net(torch.full((1, 3), net.vocabulary)),
+            f"tokens must be in [0, {VOCABULARY}); got {VOCABULARY} to {VOCABULARY}",
+        ),
+        (lambda net: net(tokens(), cache=[]), "the cache must be of 4 layers; got 0. Use init_cache"),
         (lambda net: net(tokens()[0]), "tokens must be int64 [B, T]; got torch.int64 [17]"),
         (
             lambda net: generate(net, tokens(1, 0), 3),
