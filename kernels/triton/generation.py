@@ -85,7 +85,7 @@ def _holes(form: NormalForm) -> dict[str, str]:
         "hash": hashlib.sha256(canonical_text(form).encode()).hexdigest(),
         "span": str(span(form)),
         "count": str(len(form.rows)),
-        "levels": "6",
+        "levels": str(_levels(form)),
         "strongest": repr(STRONGEST),
         "pointers": ", ".join(pointer(operand) for operand in form.operands),
         "gradient_pointers": ", ".join(gradients),
@@ -98,6 +98,11 @@ def _holes(form: NormalForm) -> dict[str, str]:
         "functions": "\n\n\n".join(_functions(form)),
         **step_holes(form),
     }
+
+
+def _levels(form: NormalForm) -> int:
+    """How often the largest block that is inverted halves: 64 rows, or half of the shortest chunk, 8 tokens."""
+    return max(6, (8 * span(form)).bit_length() - 1)
 
 
 def _functions(form: NormalForm) -> list[str]:

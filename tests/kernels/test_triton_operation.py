@@ -15,6 +15,7 @@ from archsearch.kernels.conformance.inputs import draw
 from archsearch.kernels.dispatch import compile
 from archsearch.kernels.triton import forms, launch, operation
 from archsearch.lowering import lower
+from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -44,6 +45,15 @@ def test_opcheck_of_a_token_passes() -> None:
     tensors, state, _, scale, _, key = arguments(rules["q_delta"])
     token = [tensor[:, :1].detach() for tensor in tensors]
     torch.library.opcheck(operation.single_step, (token, state.detach(), scale, key))
+
+
+@pytest.mark.parametrize("count", [8, 9, 16])
+def test_tokens_of_many_steps_agree_with_the_token_loop(count: int) -> None:
+    rule, given = delta_product(count, gated=True), operands(delta_product(count, gated=True))
+    with torch.no_grad():
+        expected, found = (compile(rule, backend)(scale=None, **given) for backend in ("reference", "triton"))
+    torch.testing.assert_close(found.output, expected.output, rtol=0, atol=1e-4)
+    torch.testing.assert_close(found.state, expected.state, rtol=0, atol=1e-4)
 
 
 def test_the_compiler_keeps_one_graph_and_the_same_numbers() -> None:
