@@ -36,17 +36,27 @@ def canonical_text(form: NormalForm) -> str:
 
 def _smallest(program: list[Step], colors: dict[str, str]) -> str:
     """The text once every operand has a colour of its own. Operands that their uses do not tell apart are told apart in
-    every way, and the smallest text counts: which of them was written first must not.
+    every way, and the smallest text counts: which of them was written first must not. Of those that colour the others
+    alike one is tried: they stand for each other, as the steps of a product of many equal ones do.
     """
+    colors = _stable(program, colors)
+    tied = min((color for color in colors.values() if list(colors.values()).count(color) > 1), default=None)
+    if tied is None:
+        return _colored_text(program, colors)
+    branches: dict[tuple[str, ...], dict[str, str]] = {}
+    for name in (name for name, color in colors.items() if color == tied):
+        branch = _stable(program, {**colors, name: f"{tied} first"})
+        branches.setdefault(tuple(sorted(branch.values())), branch)
+    return min(_smallest(program, branch) for branch in branches.values())
+
+
+def _stable(program: list[Step], colors: dict[str, str]) -> dict[str, str]:
+    """The colours refined until no more are told apart."""
     before = 0
     while len(set(colors.values())) > before:
         before = len(set(colors.values()))
         colors = _refined(program, colors)
-    tied = min((color for color in colors.values() if list(colors.values()).count(color) > 1), default=None)
-    if tied is None:
-        return _colored_text(program, colors)
-    members = [name for name, color in colors.items() if color == tied]
-    return min(_smallest(program, {**colors, name: f"{tied} first"}) for name in members)
+    return colors
 
 
 def _colored_text(program: list[Step], colors: dict[str, str]) -> str:

@@ -373,6 +373,12 @@ def test_the_zoo_has_as_many_hashes_as_functions() -> None:
     assert len({rule.hash for rule in rules.values()}) == len(rules) - 1
 
 
+def test_many_equal_steps_are_named_in_no_time_and_in_any_order() -> None:
+    steps = [write(key(f"k{i}"), value(f"v{i}"), strength=gate(f"b{i}")) for i in range(12)]
+    assert Rule("a", *steps, read(q)).hash == Rule("b", *steps[::-1], read(q)).hash
+    assert Rule("a", *steps, read(q)).hash != Rule("b", *steps[1:], read(q)).hash
+
+
 def test_the_canonical_form_names_no_operand() -> None:
     assert canonical_text(lower(rules["linear"])) == (
         "(1*address.head.key0 |  | 1*value.head.value1)\nread 1*address.head.key2 scale default"
