@@ -86,6 +86,10 @@ def check_machine(config: StudyConfig) -> None:
     cores = os.cpu_count() or 1
     if config.resources.cpus > cores:
         raise StudyError(f"a trial needs {config.resources.cpus} CPUs; this machine has {cores}; lower resources.cpus")
+    gpus = config.resources.gpus or 0.0
+    if gpus > torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise StudyError(f"a trial needs {gpus:g} GPUs; this machine has {found}; lower resources.gpus")
 
 
 def config_text(config: StudyConfig) -> str:

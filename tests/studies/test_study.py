@@ -185,6 +185,7 @@ def test_choices_are_told_in_words() -> None:
         (["model.heads=3", "baselines=[]"], ConfigError, "no model can be built for the plainest point: width must be"),
         (["backend=cuda"], ConfigError, "backend must be one of"),
         (["resources.cpus=4096"], StudyError, "a trial needs 4096 CPUs; this machine has"),
+        (["resources.gpus=4096"], StudyError, "a trial needs 4096 GPUs; this machine has"),
         (["rungs.count=20"], StudyError, "20 rungs need a larger budget than 512 tokens; use fewer rungs"),
     ],
 )
