@@ -82,7 +82,7 @@ def test_full_size_repeats_bit_for_bit(rule: str) -> None:
     conforms(NAMED[rule], "repeats_are_bitwise", torch.bfloat16, shape=FULL, chunk_sizes=(64, 64))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("seed", range(2000, 2012))
-def test_kernels_agree_on_random_rules(seed: int) -> None:
-    """In float32: some random rules amplify rounding, and the bounds of bfloat16 are for rules that people train."""
-    conforms(random_rule(seed), AGREEMENT, torch.float32, seed=seed)
+def test_kernels_agree_on_random_rules(seed: int, dtype: torch.dtype) -> None:
+    conforms(random_rule(seed), AGREEMENT, dtype, seed=seed)
