@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from archsearch.dsl import Rule
 from archsearch.errors import BackendError, OperandError, RuleError
 from archsearch.kernels import chunkwise, reference
 from archsearch.kernels.call import Call, Result, checked
+from archsearch.kernels.triton import forms
 from archsearch.lowering import NormalForm, lower
 
 Backend = Literal["auto", "reference", "torch", "triton"]
@@ -22,13 +23,22 @@ BACKENDS = ("auto", "reference", "torch", "triton")
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
     """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of
-    them.
+    them. `key` is what the generated kernels know the form by in this process.
     """
 
     rule: Rule
     normal_form: NormalForm
     backend: Backend
     chunk_size: int | None
+    key: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Now, since torch's compiler cannot hand a form to a function that it does not follow."""
+        object.__setattr__(self, "key", forms.key(self.normal_form))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Built anew where it is unpickled: another process does not know the key."""
+        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size)
 
     def __call__(
         self,
@@ -53,7 +63,7 @@ class CompiledRule:
             case _:
                 from archsearch.kernels.triton import operation
 
-                return operation.run(self.normal_form, call, self.chunk_size)
+                return operation.run(self.normal_form, self.key, call, self.chunk_size)
 
     def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
         """One token: every shape without T; `output` [B, HV, V] and the state after it."""
@@ -62,7 +72,7 @@ class CompiledRule:
         if self._backend(call) == "triton":
             from archsearch.kernels.triton import operation
 
-            return operation.step(self.normal_form, call)
+            return operation.step(self.normal_form, self.key, call)
         result = reference.run(self.normal_form, call)
         return Result(result.output[:, 0], result.state)
 

@@ -16,19 +16,18 @@ Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, 
 """Output, state, and the eight buffers of `sizes.Saved`."""
 
 
-def run(form: NormalForm, call: Call, chunk_size: int | None) -> Result:
-    """All tokens of all sequences."""
+def run(form: NormalForm, key: str, call: Call, chunk_size: int | None) -> Result:
+    """All tokens of all sequences; `key` is that of the form."""
     tensors = [call.tensors[operand.name] for operand in form.operands]
-    key = forms.key(form)
     output, state, *_ = chunkwise(tensors, call.initial_state, call.cu_seqlens, call.scale, chunk_size or 0, key)
     return Result(output, state)
 
 
-def step(form: NormalForm, call: Call) -> Result:
-    """One token: the operands of `call` have T = 1 and its initial state is the state."""
+def step(form: NormalForm, key: str, call: Call) -> Result:
+    """One token: the operands of `call` have T = 1 and its initial state is the state; `key` is that of the form."""
     tensors = [call.tensors[operand.name] for operand in form.operands]
     assert call.initial_state is not None
-    output, state = single_step(tensors, call.initial_state, call.scale, forms.key(form))
+    output, state = single_step(tensors, call.initial_state, call.scale, key)
     return Result(output, state)
 
 

@@ -115,14 +115,14 @@ def _answer(function: Any, form: NormalForm) -> str:
 
 def _modules(asked: str, kernels: str) -> list[str]:
     """The rule by its key, and the kernels as a module of their own."""
-    others = set(re.findall(r"\b(?:modules|forms)\.(\w+)\(", asked)) - {"load", "key", "form"}
+    others = set(re.findall(r"\b(?:modules|forms)\.(\w+)\(", asked)) - {"load", "form"}
     if others:
         raise LookupError(f"an export does not know what to answer to {', '.join(sorted(others))}")
     present = defined_in(kernels)
     wanted = dict.fromkeys(("accumulate", *generation.KERNELS))
     named = ", ".join(f"{name}={name}" for name in wanted if name in present)
     return [
-        'forms = SimpleNamespace(key=lambda form: "", form=lambda key: FORM)',
+        "forms = SimpleNamespace(form=lambda key: FORM)",
         f"modules = SimpleNamespace(load=lambda name, source: SimpleNamespace({named}))",
     ]
 
