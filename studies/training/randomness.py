@@ -1,11 +1,19 @@
-"""Seeds derived from one number, and random states that belong to one run instead of the process."""
+"""Seeds derived from one number, random states that belong to one run instead of the process, bits that repeat."""
 
 import contextlib
+import os
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import deterministic as deterministic_module
+
+deterministic: Any = deterministic_module  # its one attribute is set where no type checker sees it
+
+CUBLAS_WORKSPACE = ":4096:8"
+"""Eight buffers of 4 MiB: cuBLAS repeats its bits with a fixed number of them. torch takes as much on Hopper."""
 
 
 def derive_seed(seed: int, purpose: int) -> int:
@@ -42,3 +50,26 @@ class Randomness:
 
     def _devices(self) -> list[torch.device]:
         return [self.device] if self.device.type == "cuda" else []
+
+
+@contextlib.contextmanager
+def repeatable(device: torch.device) -> Generator[None, None, None]:
+    """Inside, equal steps on `device` give equal bits; a CPU with a fixed number of threads does that by itself.
+
+    On CUDA torch takes the deterministic form of what else adds up in the order of its threads: gradients of
+    convolutions and of attention. An operation without such a form runs as it is, and torch warns of it. torch reads
+    the workspace of cuBLAS once, at a process's first product on the GPU; it warns where that was before.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=before != (True, False))
+    deterministic.fill_uninitialized_memory = False  # a help in finding faults, at the price of writing every buffer
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        deterministic.fill_uninitialized_memory = filled

@@ -16,7 +16,7 @@ from archsearch.spaces.options import Precision, Training
 from archsearch.studies.outcomes import Unstable
 from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
 from archsearch.studies.training.optimiser import build_optimiser
-from archsearch.studies.training.randomness import Randomness, derive_seed
+from archsearch.studies.training.randomness import Randomness, derive_seed, repeatable
 from archsearch.studies.training.schedule import learning_rate
 
 INITIALISATION, DATA, DROPOUT = range(3)
@@ -44,7 +44,8 @@ class Run:
     """A model, its task, its optimiser and the step they are at.
 
     The loader's position is the step, the learning rate a function of it, and the random state the run's own, so that
-    the tensors and the step are the whole state.
+    the tensors and the step are the whole state; equal steps give equal bits, so that a run that was interrupted ends
+    as if it had not been.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Run:
         finite."""
         self.model.train()
         doubts = torch.zeros((), dtype=torch.bool, device=self.device)
-        with self.randomness.used(), typed_memory_errors():
+        with self.randomness.used(), repeatable(self.device), typed_memory_errors():
             while self.step < round(fraction * self.steps):
                 loss, norm = self._train_step(self.task.train_batch(self._data_seed, self.step, self.sequences))
                 self.step += 1
@@ -93,7 +94,7 @@ class Run:
     def evaluate(self, part: Part = Part.VALIDATION) -> dict[str, float]:
         """The task's values of the model as it is now."""
         self.model.eval()
-        with torch.no_grad(), typed_memory_errors():
+        with torch.no_grad(), repeatable(self.device), typed_memory_errors():
             values = self.task.evaluate(self._forward, part)
         self.model.train()
         return values

@@ -65,9 +65,9 @@ def test_a_model_learns_in_bfloat16_and_goes_on_from_its_checkpoint(tmp_path: Pa
     whole, values = losses(tmp_path / "whole", rule, (1.0,))
     pieces, again = losses(tmp_path / "pieces", rule, (0.5, 1.0))
     assert len(whole) == len(pieces) == 489
-    assert values["recall"] > 0.9 and again["recall"] > 0.9
-    early = len(whole) // 4
-    assert pieces[:early] == pytest.approx(whole[:early], rel=0.05)
+    assert pieces == whole  # bit for bit, before the interruption and after it
+    assert values == again
+    assert values["recall"] > 0.9
 
 
 class Greedy(nn.Module):
