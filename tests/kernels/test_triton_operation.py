@@ -1,6 +1,7 @@
 """The generated kernels as torch operations: opcheck, one graph, an explicit backward."""
 
 import dataclasses
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -108,3 +109,12 @@ def test_a_form_has_one_key_and_another_form_another() -> None:
     assert forms.key(form) == forms.key(dataclasses.replace(form))
     assert forms.key(form) != forms.key(lower(rules["gla"]))
     assert forms.form(forms.key(form)) == form
+
+
+def test_a_rule_unpickled_in_another_process_is_known_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = pickle.dumps(compile(rules["kda"], "triton"))
+    monkeypatch.setattr(forms, "_FORMS", {})
+    forms.key.cache_clear()
+    again = pickle.loads(packed)
+    assert forms.form(again.key) == again.normal_form == lower(rules["kda"])
+    forms.key.cache_clear()
