@@ -12,6 +12,7 @@ import torch
 from archsearch.dsl import Kind, Operand, Rule
 from archsearch.dsl.primitives import Decay
 from archsearch.errors import RuleError
+from archsearch.kernels.conformance.sensitivity import Sensitivity
 from archsearch.kernels.conformance.setting import Setting, compare, differentiate, token_loop
 from archsearch.kernels.conformance.verdict import Verdict, worst
 
@@ -19,7 +20,9 @@ NAME = "limits_equal_the_named_rule"
 
 
 def limits_equal_the_named_rule(setting: Setting) -> Verdict:
-    """Each gate as a tensor of zeros, then of ones, and each log decay as zeros."""
+    """Each gate as a tensor of zeros, then of ones, and each log decay as zeros. At a limit a rule may be far more
+    sensitive than itself: short floats have the bounds of its sensitivity there, strict or not.
+    """
     inputs = setting.inputs()
     verdicts: list[Verdict] = []
     for operand in setting.form.operands:
@@ -30,13 +33,13 @@ def limits_equal_the_named_rule(setting: Setting) -> Verdict:
             limit = inputs.mapped(
                 lambda name, tensor, fixed=fixed: torch.full_like(tensor, fixed[name]) if name in fixed else tensor
             )
-            expected = token_loop(
-                named, dataclasses.replace(limit, tensors={name: limit.tensors[name] for name in kept})
-            )
+            own = dataclasses.replace(limit, tensors={name: limit.tensors[name] for name in kept})
+            expected = token_loop(named, own)
             found = differentiate(setting.compiled(), limit)
             shared = {name: gradient for name, gradient in found.gradients.items() if name in expected.gradients}
-            where = f"{operand.name} = {number:g}"
-            verdicts += compare(setting, NAME, dataclasses.replace(found, gradients=shared), expected, where)
+            found = dataclasses.replace(found, gradients=shared)
+            judged = compare(setting, NAME, found, expected, f"{operand.name} = {number:g}")
+            verdicts += Sensitivity(named, own, expected).widened(setting, found, judged)
     return worst(NAME, verdicts)
 
 

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from archsearch.dsl import Kind, Operand, Rule
+from archsearch.dsl import Kind, Rule
 from archsearch.kernels.conformance.inputs import Difficulty, Inputs, Shape, draw
 from archsearch.kernels.conformance.tolerances import Quantity, bound
 from archsearch.kernels.conformance.verdict import Verdict
@@ -20,7 +20,7 @@ from archsearch.lowering import NormalForm, lower
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A rule on a backend. `chunk_sizes`: the two at which it must agree; `shape` holds at least two chunks and three
-    tokens of the larger.
+    tokens of the larger. `strict`: held to the table, whatever its own sensitivity.
     """
 
     rule: Rule
@@ -30,6 +30,7 @@ class Setting:
     shape: Shape
     chunk_sizes: tuple[int, int]
     seed: int = 0
+    strict: bool = False
 
     @property
     def form(self) -> NormalForm:
@@ -123,20 +124,23 @@ def compare(
     setting: Setting, name: str, found: Outcome, expected: Outcome, where: str, *, hard: bool = True
 ) -> list[Verdict]:
     """A verdict a tensor: output, state, and each gradient that both have."""
-    kinds = {operand.name: operand for operand in setting.form.operands}
     value = setting.bound(Quantity.VALUE, hard=hard)
     verdicts = [
         Verdict(name, relative_error(found.output, expected.output), value, f"output, {where}"),
         Verdict(name, relative_error(found.state, expected.state), value, f"state, {where}"),
     ]
     for operand, gradient in found.gradients.items():
-        limit = setting.bound(_quantity(kinds.get(operand)), hard=hard)
+        limit = setting.bound(quantity_of(setting.form, operand), hard=hard)
         error = relative_error(gradient, expected.gradients[operand])
         verdicts.append(Verdict(name, error, limit, f"gradient of {operand}, {where}"))
     return verdicts
 
 
-def _quantity(operand: Operand | None) -> Quantity:
+def quantity_of(form: NormalForm, name: str) -> Quantity:
+    """What a tensor is to the table: `output`, `state`, or the gradient of an operand or of `initial_state`."""
+    if name in ("output", "state"):
+        return Quantity.VALUE
+    operand = next((operand for operand in form.operands if operand.name == name), None)
     if operand is None or operand.is_address or operand.kind is Kind.VALUE:
         return Quantity.GRADIENT
     return Quantity.GATE_GRADIENT

@@ -51,18 +51,19 @@ def run_conformance(
     shape: Shape | None = None,
     chunk_sizes: tuple[int, int] | None = None,
     seed: int = 0,
+    strict: bool = False,
 ) -> tuple[Verdict, ...]:
     """A verdict for each of `properties`, in their order.
 
     `dtype`: float64 where the backend can, else bfloat16 on CUDA and float32 elsewhere. `shape`, `chunk_sizes`: small
-    on a CPU. Errors: BackendError for a backend that cannot run here or a property that does not exist; HoleError for
-    open holes.
+    on a CPU. `strict`: the bounds of 16-bit floats are the table's, and do not widen with the rule's own sensitivity.
+    Errors: BackendError for a backend that cannot run here or a property that does not exist; HoleError for open holes.
     """
     names = tuple(properties)
     unknown = [name for name in names if name not in PROPERTIES]
     if unknown:
         raise BackendError(f"no property is called {unknown[0]!r}; the suite has {', '.join(PROPERTIES)}")
-    setting = setting_of(rule, backend, device, dtype, shape=shape, chunk_sizes=chunk_sizes, seed=seed)
+    setting = setting_of(rule, backend, device, dtype, shape=shape, chunk_sizes=chunk_sizes, seed=seed, strict=strict)
     return tuple(PROPERTIES[name](setting) for name in names)
 
 
@@ -91,6 +92,7 @@ def setting_of(
     shape: Shape | None = None,
     chunk_sizes: tuple[int, int] | None = None,
     seed: int = 0,
+    strict: bool = False,
 ) -> Setting:
     """The setting of a run, defaults filled in."""
     place = torch.device(device)
@@ -102,7 +104,7 @@ def setting_of(
     chosen = chunk_sizes or chunks
     if shape is None and chunk_sizes is not None:
         shape = Shape(sizes.batch, 2 * max(chosen) + 3, sizes.heads, sizes.value_heads, sizes.key_dim, sizes.value_dim)
-    return Setting(rule, backend, place, kind, shape or sizes, chosen, seed)
+    return Setting(rule, backend, place, kind, shape or sizes, chosen, seed, strict)
 
 
 def _dtype(device: torch.device, *, triton: bool) -> torch.dtype:

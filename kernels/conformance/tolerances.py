@@ -39,6 +39,22 @@ LEAK = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-3, torch.bf
 information.
 """
 
+ORDINARY = {Quantity.VALUE: 2.0, Quantity.GRADIENT: 2.5, Quantity.GATE_GRADIENT: 3.5}
+"""Sensitivities (see `archsearch.kernels.conformance.sensitivity`) up to which the table holds as it stands: those of
+the zoo on hard inputs, whose rules contract the state and read it where it is large.
+
+The table says what rounding costs a rule of that kind. It asks for something untrue where a rule's own results are
+worse conditioned, which nothing in a language of free rules prevents: the token loop in float64 moves as much when
+only its operands are rounded. There a bound is the table's times sensitivity / ordinary. Two cases, with the error
+of the chunkwise algebra in float64 whose operands, T, P, D and states are rounded to bfloat16, and nothing else:
+Q-Delta without decay on hard keys has an output of sensitivity 2.7 and loses 1.1e-2 (chunks of 32 tokens; 1.6e-2 of
+64); a rule that reads at the address it has just erased, whose output is what is left of a cancellation, has 3.6 and
+loses 1.6e-2. Gated DeltaNet has 1.7 and loses 5.5e-3.
+"""
+
+MOST_WIDENED = 3.0
+"""No bound is widened further: a rule that amplifies more has no results in 16 bits, and fails."""
+
 FINITE_DIFFERENCES = 1e-6
 """Central differences with a step of 1e-6 in float64: truncation 1e-12, cancellation 1e-10, divided by a slope near 1.
 """

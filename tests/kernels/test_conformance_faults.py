@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+import torch
 from torch import Tensor
 
 from archsearch.dsl import Rule
@@ -14,6 +15,7 @@ from archsearch.kernels import chunkwise, dispatch, reference
 from archsearch.kernels.call import Call
 from archsearch.kernels.conformance import run_conformance
 from archsearch.kernels.conformance.made_up import RULES
+from archsearch.kernels.conformance.random_rules import random_rule
 from archsearch.lowering import NormalForm
 from archsearch.mixers.zoo import rules
 
@@ -167,6 +169,22 @@ FAULTS = [
         "edges_stay_finite",
     ),
 ]
+SENSITIVE = random_rule(2002)
+"""It reads at the address that it has just erased, next to what it recalled before the token and a signed decay."""
+
+ON_A_SENSITIVE_RULE = (
+    "decay_after_the_read",
+    "state_not_read",
+    "state_not_recalled",
+    "transposed_gram",
+    "read_misses_own_token",
+    "previous_decayed",
+    "lost_gradient_of_the_state",
+    "lost_gradient_of_an_address",
+    "writes_not_decayed",
+    "signs_lost",
+    "no_scale",
+)
 CASES = [(fault, rule) for fault in FAULTS for rule in fault.rules.split()]
 
 
@@ -174,6 +192,15 @@ CASES = [(fault, rule) for fault in FAULTS for rule in fault.rules.split()]
 def test_planted_fault_is_seen(fault: Fault, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "chunkwise", _changed(monkeypatch, fault.right, fault.wrong))
     assert not run_conformance(KNOWN[rule], "torch", properties=[fault.seen_by])[0].passed
+
+
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault.name in ON_A_SENSITIVE_RULE], ids=lambda f: f.name
+)
+def test_planted_fault_is_seen_through_widened_bounds(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "chunkwise", _changed(monkeypatch, fault.right, fault.wrong))
+    verdict = run_conformance(SENSITIVE, "torch", dtype=torch.bfloat16, properties=[AGREES])[0]
+    assert verdict.error > 2 * verdict.bound
 
 
 def test_wrong_key_head_is_seen_though_both_forms_share_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,70 @@
+"""Bounds of 16-bit floats follow the sensitivity of the rule itself, and of no rule that is well conditioned."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, read, value
+from archsearch.kernels.conformance import Inputs, Quantity, Shape, Verdict, bound
+from archsearch.kernels.conformance.sensitivity import Sensitivity
+from archsearch.kernels.conformance.setting import Outcome, Setting, quantity_of, token_loop
+from archsearch.kernels.conformance.suite import setting_of
+from archsearch.kernels.conformance.tolerances import MOST_WIDENED, ORDINARY
+from archsearch.mixers.zoo import rules
+
+DELTA = delta_write(key("k"), value("v"), strength=gate("beta"))
+CANCELLING = Rule(
+    "cancelling", decay(log_decay("g")), DELTA, erase(query("q"), strength=gate("gamma")), read(query("q"))
+)
+"""What it reads is what is left of the erased: with gamma near 1, nearly nothing."""
+
+SHAPE = Shape(batch=1, tokens=131, heads=1, value_heads=2, key_dim=60, value_dim=30)
+VALUE = bound(torch.bfloat16, Quantity.VALUE, hard=True)
+
+
+def measured(rule: Rule, **fixed: float) -> tuple[Setting, Sensitivity, Outcome]:
+    setting = setting_of(rule, "torch", dtype=torch.bfloat16, shape=SHAPE)
+    inputs: Inputs = setting.inputs().mapped(lambda name, x: torch.full_like(x, fixed[name]) if name in fixed else x)
+    expected = token_loop(rule, inputs)
+    return setting, Sensitivity(rule, inputs, expected), expected
+
+
+def judged(rule: Rule, error: float, **fixed: float) -> Verdict:
+    """The verdict on an output with that error, everything else exact."""
+    setting, sensitivity, expected = measured(rule, **fixed)
+    verdicts = [Verdict("agrees", error, VALUE, "output"), Verdict("agrees", 0.0, VALUE, "state")]
+    return sensitivity.widened(setting, Outcome(expected.output, expected.state, {}), verdicts)[0]
+
+
+@pytest.mark.parametrize("rule", ["linear", "gated_delta_net", "kda", "eda"])
+def test_contractions_keep_the_bounds_of_the_table(rule: str) -> None:
+    setting, sensitivity, expected = measured(rules[rule])
+    for name in ("output", "state", *expected.gradients):
+        assert sensitivity.of(name) < 1.1 * ORDINARY[quantity_of(setting.form, name)], name
+
+
+def test_a_cancellation_widens_the_bound_of_what_it_spoils() -> None:
+    _, sensitivity, _ = measured(CANCELLING, gamma=0.75)
+    assert sensitivity.of("output") > 2 * ORDINARY[Quantity.VALUE]
+    assert sensitivity.of("state") < 1.2 * ORDINARY[Quantity.VALUE]
+    verdict = judged(CANCELLING, 1.5 * VALUE, gamma=0.75)
+    assert verdict.passed and verdict.bound == pytest.approx(VALUE * sensitivity.of("output") / 2)
+
+
+def test_a_verdict_that_passes_keeps_its_bound() -> None:
+    assert judged(CANCELLING, 0.9 * VALUE, gamma=0.75).bound == VALUE
+
+
+def test_no_bound_is_widened_without_end() -> None:
+    verdict = judged(CANCELLING, 1.0, gamma=0.99609375)
+    assert verdict.bound == pytest.approx(MOST_WIDENED * VALUE) and not verdict.passed
+
+
+def test_floats_of_32_bits_have_the_table() -> None:
+    setting = setting_of(CANCELLING, "torch", dtype=torch.float32)
+    inputs = setting.inputs()
+    expected = token_loop(CANCELLING, inputs)
+    failed = [Verdict("agrees", 1.0, 1e-4, "output"), Verdict("agrees", 1.0, 1e-4, "state")]
+    found = Outcome(expected.output, expected.state, {})
+    assert Sensitivity(CANCELLING, inputs, expected).widened(setting, found, failed) == failed
