@@ -8,10 +8,14 @@ Counts are of one layer, over all its heads. A multiply-add is two FLOPs; expone
 - Chunkwise: the matrix products of the chunk's algebra. With C tokens, N = n C rows and N' rows that recall, a chunk
   takes 2 N' N K (triangle) + 2 C N K (scores) + 2 N' K V + 2 C K V (against the entering state) + 2 C N V + 2 N K V
   (output, leaving state), and N' (N - 1) V to solve.
-- Bytes: the fused plan, in which a kernel reads each of its operands once. Forward: one that solves the triangles, one
-  serial scan. Backward: one that recomputes the states, one serial scan in reverse, one for all gradients; that of the
-  values leaves the reverse scan and is not written again. Where channels decay, the first kernel also forms the scores
-  and writes the decayed rows, and the scan reads those. Decays are float32, as is the state.
+- Bytes: the kernels that run, each of which reads each of its operands once; what passes from one to the next is
+  counted where it is written and where it is read. Decays, cumulative decays and row factors are float32, as is the
+  state of a step; everything else has the width of the operands.
+  Forward: one kernel that solves the triangles and forms the scores, one serial scan. In training the scan also keeps
+  the state at each chunk's start and the rows' corrected targets D; with `recompute` a second scan forms them again
+  before the backward. Backward: one serial scan in reverse, which leaves the gradients of states and targets, and one
+  kernel for all gradients. Where channels decay, a kernel before them accumulates the decays, the one that solves
+  writes the decayed rows, and both scans read those instead of the addresses.
 """
 
 from __future__ import annotations
@@ -40,7 +44,9 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`state_bytes` a sequence; everything else a token. `step_bytes` is one decoding step of one sequence."""
+    """`state_bytes` a sequence; everything else a token. `forward_bytes` without a backward, `backward_bytes` what
+    training moves besides. `step_bytes` is one decoding step of one sequence.
+    """
 
     state_bytes: int
     recurrent_flops: int
@@ -49,18 +55,26 @@ class Cost:
     backward_bytes: float
     step_bytes: int
 
+    @property
+    def training_bytes(self) -> float:
+        """Forward and backward together."""
+        return self.forward_bytes + self.backward_bytes
 
-def cost(form: NormalForm, sizes: Sizes, chunk_size: int | None = None) -> Cost:
-    """The cost of a rule at some sizes; `chunk_size` replaces the plan's tokens a chunk."""
+
+def cost(form: NormalForm, sizes: Sizes, chunk_size: int | None = None, *, recompute: bool = False) -> Cost:
+    """The cost of a rule at some sizes; `chunk_size` replaces the plan's tokens a chunk, and `recompute` has the
+    backward form the states again instead of keeping them.
+    """
     plan = chunk_plan(form, chunk_size)
     state = sizes.value_heads * sizes.key_dim * sizes.value_dim * FLOAT32
-    output = sizes.value_heads * sizes.value_dim * sizes.width
+    output = _output(sizes)
+    passed = _passed(form, plan, sizes)
     return Cost(
         state_bytes=state,
         recurrent_flops=sizes.value_heads * _token_flops(form, sizes),
         chunkwise_flops=sizes.value_heads * _chunk_flops(form, plan, sizes) / plan.tokens,
-        forward_bytes=_forward_bytes(form, plan, sizes),
-        backward_bytes=_backward_bytes(form, plan, sizes),
+        forward_bytes=_forward_bytes(form, passed, sizes),
+        backward_bytes=_backward_bytes(form, passed, sizes, recompute=recompute),
         step_bytes=2 * state + _bytes(form.operands, sizes) + output,
     )
 
@@ -98,36 +112,75 @@ def _chunk_flops(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> int:
     return triangle + 2 * c * rows * (k + v) + 2 * (recalling + c + rows) * k * v
 
 
-def _forward_bytes(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> float:
-    output = sizes.value_heads * sizes.value_dim * sizes.width
-    everything = _bytes(form.operands, sizes)
-    triangle = _triangle_bytes(plan, sizes)
-    if form.decay_kind == "channel":
-        gated = (1 + sum(bool(row.write) + bool(row.residual) for row in form.rows)) * sizes.value_heads * sizes.key_dim
-        rows = gated * sizes.width + triangle + sizes.value_heads * plan.rows * sizes.width
-        return everything + 2 * rows + output
-    solved = _bytes(_row_operands(form), sizes) + triangle if plan.triangle else 0
-    return solved + everything + triangle + output
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """Bytes a token of what one kernel leaves for others, and of what both scans read.
+
+    `triangle` and `scores`; `rows`: decayed rows, or the factors of rows; `vectors`: addresses as a scan reads them,
+    none where it reads decayed rows; `reader`: the share of rows and vectors that only the read needs; `targets`: a
+    vector of V a row; `states`: one state a chunk.
+    """
+
+    accumulated: float
+    triangle: float
+    scores: float
+    rows: float
+    vectors: float
+    reader: float
+    targets: float
+    states: float
+
+    @property
+    def solved(self) -> float:
+        """What the kernel that solves leaves for the scans."""
+        return self.triangle + self.scores + self.rows
+
+    @property
+    def scanned(self) -> float:
+        """What a scan reads, values and their gradient apart."""
+        return self.solved + self.vectors
 
 
-def _backward_bytes(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> float:
-    states = sizes.value_heads * sizes.key_dim * sizes.value_dim * sizes.width / plan.tokens
-    output = sizes.value_heads * sizes.value_dim * sizes.width
-    targets = plan.substeps * output
-    values, everything = _bytes(_values(form), sizes), _bytes(form.operands, sizes)
-    triangle = _triangle_bytes(plan, sizes)
-    written = targets if plan.triangle else 0
-    recomputed = _bytes(_row_operands(form), sizes) + values + triangle + states + written
-    reverse = everything - values + output + triangle + states + targets
-    gradients = (
-        everything - values + 2 * states + (2 * targets if plan.triangle else values) + output + everything - values
+def _passed(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> _Passed:
+    heads, span = sizes.value_heads, 1 << (plan.substeps - 1).bit_length()
+    key, signed = heads * sizes.key_dim * sizes.width, any(decay.sign is not None for decay in form.decays)
+    channel = form.decay_kind == "channel"
+    sums = (1 + signed) * heads * (sizes.key_dim if channel else 1) * FLOAT32
+    scores = heads * span * plan.tokens * sizes.width
+    vectors = 0 if channel else _bytes(_vectors(form), sizes)
+    return _Passed(
+        accumulated=sums if form.decays else 0,
+        triangle=scores * span * plan.triangle,
+        scores=scores,
+        rows=key * (1 + span + span * plan.triangle) if channel else heads * _factors(form) * FLOAT32,
+        vectors=vectors,
+        reader=key if channel else vectors - _bytes(_vectors(form, reads=False), sizes),
+        targets=span * _output(sizes),
+        states=heads * sizes.key_dim * sizes.value_dim * sizes.width / plan.tokens,
     )
-    return recomputed + reverse + gradients
 
 
-def _triangle_bytes(plan: ChunkPlan, sizes: Sizes) -> float:
-    """The inverse of the triangular system of a chunk, spread over its tokens."""
-    return sizes.value_heads * plan.rows * plan.substeps * sizes.width if plan.triangle else 0.0
+def _forward_bytes(form: NormalForm, passed: _Passed, sizes: Sizes) -> float:
+    everything, values = _bytes(form.operands, sizes), _bytes(_values(form), sizes)
+    decays = _bytes(_decays(form), sizes)
+    accumulate = decays + passed.accumulated if form.decay_kind == "channel" else 0
+    solve = everything - values - (decays if accumulate else 0) + passed.accumulated + passed.solved
+    scan = passed.scanned + values + _output(sizes)
+    return accumulate + solve + scan
+
+
+def _backward_bytes(form: NormalForm, passed: _Passed, sizes: Sizes, *, recompute: bool) -> float:
+    everything, values = _bytes(form.operands, sizes), _bytes(_values(form), sizes)
+    kept = passed.states + passed.targets
+    again = passed.scanned - passed.scores - passed.reader + values if recompute else 0.0
+    reverse = passed.scanned + _output(sizes) + kept
+    read = everything - (0 if _gated_targets(form) else values) + passed.accumulated
+    gradients = read + 2 * kept + _output(sizes) + everything
+    return kept + again + reverse + gradients
+
+
+def _output(sizes: Sizes) -> int:
+    return sizes.value_heads * sizes.value_dim * sizes.width
 
 
 def _bytes(operands: Iterable[Operand], sizes: Sizes) -> int:
@@ -147,11 +200,32 @@ def _values(form: NormalForm) -> list[Operand]:
     return [operand for operand in form.operands if operand.kind is Kind.VALUE]
 
 
-def _row_operands(form: NormalForm) -> list[Operand]:
-    """What the triangular system is made of: the operands of writes and residuals, and the decays."""
-    found: dict[str, Operand] = {}
-    for row in form.rows:
-        for term in (*row.write, *row.residual):
-            found |= {operand.name: operand for operand in (*term.gates, *((term.vector,) if term.vector else ()))}
-    decays = {operand.name: operand for operand in form.operands if operand.kind in (Kind.LOG_DECAY, Kind.SIGN)}
-    return list((found | decays).values())
+def _decays(form: NormalForm) -> list[Operand]:
+    return [operand for operand in form.operands if operand.kind in (Kind.LOG_DECAY, Kind.SIGN)]
+
+
+def _vectors(form: NormalForm, *, reads: bool = True) -> list[Operand]:
+    """Addresses and the gates of their channels; without the read, those of rows alone."""
+    sides = [side for row in form.rows for side in (row.write, row.residual)] + [form.read.address] * reads
+    used = {
+        operand.name
+        for side in sides
+        for term in side
+        for operand in (*term.gates, *((term.vector,) if term.vector else ()))
+    }
+    return [
+        operand
+        for operand in form.operands
+        if operand.name in used and (operand.is_address or (operand.kind is Kind.CHANNEL_GATE and operand.of == "key"))
+    ]
+
+
+def _factors(form: NormalForm) -> int:
+    """Numbers that scale the vectors of rows and read: one a term."""
+    rows = sum(len(row.write) + len(row.residual) + len(row.target) for row in form.rows)
+    return rows + len(form.read.address)
+
+
+def _gated_targets(form: NormalForm) -> bool:
+    """Whether a value meets a gate, whose gradient needs the value."""
+    return any(term.gates for row in form.rows for term in row.target)
