@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -107,15 +108,49 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example: archsearch bench gated_delta_net q_delta eda")
-def bench(rules: RuleNames, *, json: Json = False) -> None:
-    """Time forward, forward + backward and step, side by side with the peers that are installed."""
+@app.command(epilog="Example: archsearch bench gated_delta_net q_delta --shape 8x4096 --shape 1x32768")
+def bench(
+    rules: RuleNames,
+    *,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="BxT[xH]", help="Batch x tokens [x heads]; repeat it for several.", show_default=False),
+    ] = None,
+    heads: Annotated[int | None, typer.Option(help="Heads H.", show_default=False)] = None,
+    key_dim: Annotated[int | None, typer.Option(help="K, the width of q and k.", show_default=False)] = None,
+    value_dim: Annotated[int | None, typer.Option(help="V, the width of v.", show_default=False)] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="bfloat16, float16, float32 or float64.", show_default=False)
+    ] = None,
+    peers: Annotated[bool, typer.Option(help="Time the kernels of others that are installed.")] = True,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the JSON to a file, after every rule.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Time forward, forward + backward and step, side by side with the peers that are installed.
+
+    Values are checked first: a rule that fails gets no speed. gated_delta_net is always timed too, so that runs can be
+    joined. Sizes left out are those that fill this machine.
+    """
     from archsearch.mixers.lookup import find_rule
 
     found = [find_rule(rule) for rule in rules]
     from archsearch.kernels import commands
+    from archsearch.kernels.bench.case import Asked
 
-    if not commands.bench(found, json=json).passed:
+    asked = Asked(tuple(shape or ()), heads, key_dim, value_dim, dtype)
+    benched = commands.bench(
+        found,
+        control=find_rule("gated_delta_net"),
+        asked=asked,
+        peers=peers,
+        command=" ".join(["archsearch", *sys.argv[1:]]),
+        save_to=save,
+        json=json,
+    )
+    if not benched.passed:
         raise typer.Exit(1)
 
 

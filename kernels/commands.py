@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsearch.dsl import Rule
+from archsearch.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.status import Status
 
+    from archsearch.kernels.bench.case import Asked
     from archsearch.kernels.bench.report import Benched
     from archsearch.kernels.ladder import Line
     from archsearch.kernels.verdicts import Checked
@@ -58,25 +61,33 @@ def _after_check(found: Checked) -> str:
     return "A failed row 8 is the rule's own: bound its strengths. Any other is a form that breaks the rule's promise"
 
 
-def bench(rules: Sequence[Rule], *, json: bool) -> Benched:
-    """Time rules on this machine, values first, each beside its peer where one is installed.
+def bench(
+    rules: Sequence[Rule],
+    *,
+    control: Rule,
+    asked: Asked | None = None,
+    peers: bool = True,
+    command: str = "archsearch bench",
+    save_to: Path | None = None,
+    json: bool = False,
+) -> Benched:
+    """Time rules on this machine, values first, each beside its peers where they are installed.
 
-    Errors: HoleError while holes are open.
+    `control` is timed as well, so that runs can be joined. What has been found so far is in `save_to` after every rule.
+    Errors: HoleError while holes are open; ConfigError for sizes that are none or a file in no directory.
     """
-    from archsearch.kernels.bench.measure import Measured, case_here, measure_rule
-    from archsearch.kernels.bench.peers import measure_peer, why_no_peers
-    from archsearch.kernels.bench.report import Benched, print_benched
+    from archsearch.kernels.bench.case import Asked, case_here, cases_of
+    from archsearch.kernels.bench.report import Benched, print_benched, save
+    from archsearch.kernels.bench.run import run
     from archsearch.kernels.showing import console
 
-    case, page = case_here(), console()
-    missing = why_no_peers(case)
-    measured: list[Measured] = []
-    for rule in rules:
-        with _progress(f"timing {rule.name} at {case}"):
-            measured.append(measure_rule(rule, case))
-            peer = None if missing else measure_peer(rule, case)
-            measured += [peer] if peer else []
-    found = Benched(case, tuple(measured), missing)
+    if save_to is not None and not save_to.parent.is_dir():
+        raise ConfigError(f"--save needs a directory that exists; got {save_to}. Make {save_to.parent} first")
+    cases = cases_of(asked or Asked(), case_here())
+    page, found = console(), Benched(command, cases)
+    for found in run(rules, control, Benched(command, cases), peers=peers, status=_progress):
+        if save_to is not None:
+            save(jsonlib.dumps(found.as_json(), indent=2, ensure_ascii=False), save_to)
     if json:
         print(jsonlib.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:

@@ -1,56 +1,61 @@
-"""One implementation of a rule, measured: anything that takes the operands by name and gives an output and a state."""
+"""One rule on the machine at hand: values at each size first, then the time of every part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import torch
 from torch import Tensor
 
 from archsearch.dsl import Kind, Rule
-from archsearch.kernels.bench.timing import copy_bandwidth, first_seconds, median_seconds
-from archsearch.kernels.call import Result
+from archsearch.errors import ArchsearchError
+from archsearch.kernels.bench.apart import described
+from archsearch.kernels.bench.case import Case, same_layer
+from archsearch.kernels.bench.timing import (
+    copy_bandwidth,
+    first_seconds,
+    graph_seconds,
+    launches,
+    median_seconds,
+    peak_bytes,
+)
+from archsearch.kernels.bench.values import Forward, agrees_at, forward_of
 from archsearch.kernels.conformance.inputs import Difficulty, Inputs, Shape, draw
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import CompiledRule, compile
 from archsearch.kernels.ladder import values_agree
 from archsearch.lowering import lower
-from archsearch.lowering.cost import Cost, Sizes, cost
+from archsearch.lowering.cost import cost
 
 DRAWN = 256
 """Tokens that are drawn; longer sequences repeat them."""
 
 
+class Role(Enum):
+    """Ours, a peer that computes the same rule, or a proxy: the nearest that a peer can do, whose work is like ours."""
+
+    OURS = "ours"
+    PEER = "peer"
+    PROXY = "proxy"
+
+
 @dataclass(frozen=True, slots=True)
-class Case:
-    """What is timed: a batch of sequences, and a batch of single tokens. H key heads and as many value heads."""
+class Part:
+    """What is timed: a call, and the tokens and the bytes of the plan that it stands for."""
 
-    device: torch.device
-    dtype: torch.dtype
-    batch: int
+    name: str
+    call: Callable[[], None]
     tokens: int
-    heads: int
-    key_dim: int
-    value_dim: int
-    step_batch: int
-
-    @property
-    def sizes(self) -> Sizes:
-        """The sizes of the layer."""
-        return Sizes(self.key_dim, self.value_dim, self.heads, self.heads, self.dtype.itemsize)
-
-    def __str__(self) -> str:
-        kind = str(self.dtype).removeprefix("torch.")
-        return f"B {self.batch} x T {self.tokens}, H {self.heads}, K {self.key_dim}, V {self.value_dim}, {kind}"
+    bytes: float
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One part. `floor_share`: the time that the plan's bytes need at the measured bandwidth, over the time taken.
-
-    `peak_bytes`: memory above the inputs. Both on CUDA only. `first_seconds`: the first call, compilation included.
+    """One part. On CUDA only: `floor_share`, the time that the plan's bytes need at the measured bandwidth over the
+    time taken; `peak_bytes` above the inputs; `launches`; `graph_seconds`, replayed as a graph, or the reason in
+    `graph_fault`. `first_seconds`: the first call in its process.
     """
 
     part: str
@@ -59,67 +64,93 @@ class Timing:
     floor_share: float | None
     peak_bytes: int | None
     first_seconds: float
+    graph_seconds: float | None = None
+    graph_fault: str | None = None
+    launches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`path` says what ran. Without a passed `verdict` there are no timings."""
+    """One implementation at one size. `path` says what ran. Without a passed `verdict` there are no timings."""
 
     rule: str
+    role: Role
     path: str
+    case: Case
     verdict: Verdict
     timings: tuple[Timing, ...]
 
 
-class Forward(Protocol):
-    """All tokens of a batch of sequences."""
+def measure_rule(rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
+    """Values first: small, hard and odd inputs, then those of each size, whose kernels may be configured otherwise. A
+    rule that fails them gets no timing, nor does one that raises. Steps once for each layer.
 
-    def __call__(self, tensors: Mapping[str, Tensor]) -> Result:
-        """Output and final state."""
-        ...
+    Errors: those of archsearch, for a rule that cannot be compiled.
+    """
+    try:
+        return _measured(rule, cases)
+    except ArchsearchError:
+        raise
+    except Exception as fault:  # a kernel or a device that gives up must not take the other rules' figures along
+        return without_speed(rule, Role.OURS, _path(cases[0]), cases, described(fault))
 
 
-def case_here() -> Case:
-    """A size that fills the machine at hand."""
-    if torch.cuda.is_available():
-        return Case(torch.device("cuda"), torch.bfloat16, 8, 4096, 16, 128, 128, step_batch=128)
-    return Case(torch.device("cpu"), torch.float32, 2, 512, 4, 64, 64, step_batch=16)
+def without_speed(rule: Rule, role: Role, path: str, cases: Sequence[Case], reason: str) -> tuple[Measured, ...]:
+    """What is told of an implementation that could not be measured."""
+    verdict = Verdict("runs", float("nan"), 0.0, reason)
+    return tuple(Measured(rule.name, role, path, case, verdict, ()) for case in cases)
 
 
-def measure_rule(rule: Rule, case: Case) -> Measured:
-    """Values first; a rule that fails them gets no timing."""
-    compiled = compile(rule)
-    path = f"archsearch, {'triton' if case.device.type == 'cuda' else 'torch'}"
-    verdict = values_agree(rule, "auto", case.device, case.dtype)
-    if not verdict.passed:
-        return Measured(rule.name, path, verdict, ())
-    inputs = inputs_of(rule, case)
-    timings = time_sequences(
-        lambda tensors: compiled(initial_state=None, scale=None, cu_seqlens=None, **tensors), inputs, rule, case
+def _measured(rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
+    compiled, small = compile(rule), values_agree(rule, "auto", cases[0].device, cases[0].dtype)
+    verdicts: dict[Case, Verdict] = {}
+    parts: dict[Case, tuple[Part, ...]] = {}
+    for case in cases:
+        inputs = inputs_of(rule, case)
+        verdicts[case] = agrees_at(forward_of(compiled), rule, inputs, case) if small.passed else small
+        if verdicts[case].passed:
+            whole = sequence_parts(forward_of(compiled), inputs, rule, case)
+            parts[case] = (*whole, _step(compiled, rule, case)) if case in same_layer(cases) else whole
+    timings = time_parts(parts)
+    return tuple(
+        Measured(rule.name, Role.OURS, _path(case), case, verdicts[case], timings.get(case, ())) for case in cases
     )
-    return Measured(rule.name, path, verdict, (*timings, _time_step(compiled, rule, case)))
 
 
-def time_sequences(forward: Forward, inputs: Inputs, rule: Rule, case: Case) -> tuple[Timing, Timing]:
-    """Forward alone, and forward with the backward of every operand."""
+def sequence_parts(forward: Forward, inputs: Inputs, rule: Rule, case: Case) -> tuple[Part, Part]:
+    """Forward alone, and forward with the backward of every operand, of what takes `inputs` by name."""
     spent = cost(lower(rule), case.sizes)
     signs = {operand.name for operand in rule.operands.values() if operand.kind is Kind.SIGN}
     leaves = {name: tensor.detach().requires_grad_(name not in signs) for name, tensor in inputs.tensors.items()}
+    given = {name: tensor.detach() for name, tensor in inputs.tensors.items()}
+    wanted = [leaf for leaf in leaves.values() if leaf.requires_grad]
 
     def alone() -> None:
         with torch.no_grad():
-            forward(inputs.tensors)
+            forward(given)
 
     def both() -> None:
-        result = forward(leaves)
-        wanted = [leaf for leaf in leaves.values() if leaf.requires_grad]
-        torch.autograd.grad(result.output, wanted, inputs.output_slope, allow_unused=True)
+        torch.autograd.grad(forward(leaves), wanted, inputs.output_slope, allow_unused=True)
 
     tokens = case.batch * case.tokens
     return (
-        _timing("forward", alone, tokens, spent.forward_bytes, case),
-        _timing("forward + backward", both, tokens, spent.forward_bytes + spent.backward_bytes, case),
+        Part("forward", alone, tokens, spent.forward_bytes),
+        Part("forward + backward", both, tokens, spent.training_bytes),
     )
+
+
+def time_parts(parts: Mapping[Case, Sequence[Part]]) -> dict[Case, tuple[Timing, ...]]:
+    """Every part at every size: as it is called, then as a graph, then under the profiler.
+
+    In this order: a call that cannot be captured and a profiler may both slow down what follows.
+    """
+    timed = [(case, part, _eager(part, case)) for case, each in parts.items() for part in each]
+    graphs = [(case, part, _with_graph(timing, part, case)) for case, part, timing in timed]
+    found: dict[Case, tuple[Timing, ...]] = {}
+    for case, part, timing in graphs:
+        counted = replace(timing, launches=launches(part.call, case.device))
+        found[case] = (*found.get(case, ()), counted)
+    return found
 
 
 def inputs_of(rule: Rule, case: Case) -> Inputs:
@@ -136,34 +167,35 @@ def inputs_of(rule: Rule, case: Case) -> Inputs:
     return Inputs(whole.tensors, inputs.initial_state, repeated(inputs.output_slope), inputs.state_slope)
 
 
-def _time_step(compiled: CompiledRule, rule: Rule, case: Case) -> Timing:
+def _path(case: Case) -> str:
+    return f"archsearch, {'triton' if case.device.type == 'cuda' else 'torch'}"
+
+
+def _step(compiled: CompiledRule, rule: Rule, case: Case) -> Part:
     shape = Shape(case.step_batch, 1, case.heads, case.heads, case.key_dim, case.value_dim)
     inputs = draw(lower(rule), shape, difficulty=Difficulty.EASY, dtype=case.dtype, device=case.device)
-    token = {name: tensor[:, 0] for name, tensor in inputs.tensors.items()}
-    spent: Cost = cost(lower(rule), case.sizes)
+    token = {name: tensor[:, 0].contiguous() for name, tensor in inputs.tensors.items()}
 
     def step() -> None:
         with torch.no_grad():
             compiled.step(state=inputs.initial_state, scale=None, **token)
 
-    return _timing(f"step, batch {case.step_batch}", step, case.step_batch, spent.step_bytes, case)
+    spent = cost(lower(rule), case.sizes).step_bytes
+    return Part(f"step, batch {case.step_batch}", step, case.step_batch, spent)
 
 
-def _timing(part: str, call: Callable[[], None], tokens: int, bytes_per_token: float, case: Case) -> Timing:
-    first = first_seconds(call, case.device)
-    peak = _peak_bytes(call, case.device)
-    seconds = median_seconds(call, case.device)
+def _eager(part: Part, case: Case) -> Timing:
+    first = first_seconds(part.call, case.device)
+    peak = peak_bytes(part.call, case.device)
+    seconds = median_seconds(part.call, case.device)
     share = None
     if case.device.type == "cuda":
-        share = tokens * bytes_per_token / copy_bandwidth(case.device) / seconds
-    return Timing(part, seconds, tokens / seconds, share, peak, first)
+        share = part.tokens * part.bytes / copy_bandwidth(case.device) / seconds
+    return Timing(part.name, seconds, part.tokens / seconds, share, peak, first)
 
 
-def _peak_bytes(call: Callable[[], None], device: torch.device) -> int | None:
-    if device.type != "cuda":
-        return None
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    call()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+def _with_graph(timing: Timing, part: Part, case: Case) -> Timing:
+    found = graph_seconds(part.call, case.device)
+    if isinstance(found, str):
+        return replace(timing, graph_fault=found)
+    return replace(timing, graph_seconds=found)

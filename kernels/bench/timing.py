@@ -1,4 +1,4 @@
-"""How long a call takes: the median of many, on the device's own clock."""
+"""How long a call takes, what it allocates and what it launches: medians, on the device's own clock."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import time
 from collections.abc import Callable
 from functools import cache
 from statistics import median
+from typing import Any, cast
 
 import torch
+
+from archsearch.kernels.bench.apart import described
 
 SECONDS = 0.6
 """What the repeats of one measurement may take together, first calls apart."""
 REPEATS = (5, 200)
-"""The fewest and the most."""
+"""The fewest and the most where there is no CUDA device."""
 
 
 def first_seconds(call: Callable[[], object], device: torch.device) -> float:
@@ -21,12 +24,56 @@ def first_seconds(call: Callable[[], object], device: torch.device) -> float:
 
 
 def median_seconds(call: Callable[[], object], device: torch.device) -> float:
-    """The median of repeated calls after one that warms up; on CUDA by events, so waiting for the host counts too."""
+    """The median of repeated calls after some that warm up.
+
+    On CUDA by events, the L2 cache flushed before each call as `triton.testing.do_bench` does it; a call that the host
+    is slow to launch takes as long as the host.
+    """
+    if device.type == "cuda":
+        return _do_bench(call) / 1000
     once = _wall(call, device)
     least, most = REPEATS
     repeats = min(most, max(least, int(SECONDS / max(once, 1e-6))))
-    measure = _event if device.type == "cuda" else _wall
-    return median(measure(call, device) for _ in range(repeats))
+    return median(_wall(call, device) for _ in range(repeats))
+
+
+def graph_seconds(call: Callable[[], object], device: torch.device) -> float | str:
+    """The median of replays of the call as a CUDA graph, without launch costs; or why there is none."""
+    if device.type != "cuda":
+        return "graphs need a CUDA device"
+    graph = torch.cuda.CUDAGraph()
+    try:
+        _on_a_side_stream(call, device)
+        with torch.cuda.graph(graph):
+            call()
+    except Exception as fault:  # a foreign call may raise anything where it cannot be captured
+        return described(fault)
+    return median_seconds(graph.replay, device)
+
+
+def launches(call: Callable[[], object], device: torch.device) -> int | None:
+    """Kernels, copies and fills that one call puts on a CUDA device, as the profiler counts them."""
+    if device.type != "cuda":
+        return None
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize(device)
+    events = cast("list[Any]", seen.events() or [])
+    return sum(str(event.device_type).endswith("CUDA") for event in events)
+
+
+def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
+    """The most that a call allocates at once, results counted, through torch's allocator on a CUDA device."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    call()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 @cache
@@ -37,21 +84,29 @@ def copy_bandwidth(device: torch.device) -> float:
     return 2 * source.numel() * source.element_size() / median_seconds(lambda: target.copy_(source), device)
 
 
+def _do_bench(call: Callable[[], object]) -> float:
+    """Milliseconds. Triton has no types: this is the one place that knows."""
+    from triton.testing import do_bench  # pyright: ignore[reportUnknownVariableType]
+
+    return cast("float", do_bench(call, warmup=50, rep=int(SECONDS * 500), return_mode="median"))
+
+
+def _on_a_side_stream(call: Callable[[], object], device: torch.device) -> None:
+    """What capture asks for: the call has run on another stream than the usual one."""
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream(device).wait_stream(side)
+    torch.cuda.synchronize(device)
+
+
 def _wall(call: Callable[[], object], device: torch.device) -> float:
     _wait(device)
     start = time.perf_counter()
     call()
     _wait(device)
     return time.perf_counter() - start
-
-
-def _event(call: Callable[[], object], device: torch.device) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    call()
-    end.record()
-    torch.cuda.synchronize(device)
-    return start.elapsed_time(end) / 1000
 
 
 def _wait(device: torch.device) -> None:

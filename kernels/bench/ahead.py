@@ -1,0 +1,102 @@
+"""Peers compiled ahead: all their kernels at once, on every core, so that timing one alone afterwards takes seconds.
+
+Their autotuners compile dozens of variants one after the other, some for minutes. Here several processes share the
+variants and keep nothing but compiled code: which variant is fastest is found later, by a peer that has the device to
+itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from archsearch.dsl import Rule
+from archsearch.kernels.bench.apart import Broken, Running, described, start
+from archsearch.kernels.bench.beside import force, parts_of
+from archsearch.kernels.bench.case import Case
+from archsearch.kernels.bench.measure import inputs_of
+from archsearch.kernels.bench.peers import Peer
+
+NO_RESULTS = ("FLA_CACHE_RESULTS", "0")
+"""The switch of flash-linear-attention that keeps the choice among variants out of its cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The `part`-th of `parts` shares of a peer's variants."""
+
+    part: int
+    parts: int
+
+
+def compile_ahead(jobs: Sequence[tuple[Peer, Rule]], cases: Sequence[Case]) -> tuple[str, ...]:
+    """Compile what the peers of some rules need at some sizes; what went wrong, a line each.
+
+    A fault here costs time later and nothing else.
+    """
+    parts = max(1, (os.cpu_count() or 1) // max(1, len(jobs)))
+    running: list[tuple[Peer, Running[None]]] = []
+    for peer, rule in jobs:
+        for part in range(parts):
+            work = (peer, rule, _cases_of(cases, part, parts), Share(part, parts))
+            running.append((peer, start(_compile, work, dict([*peer.environment, NO_RESULTS]))))
+    faults = [(peer, each.result()) for peer, each in running]
+    said = (f"{peer.label}: compiling ahead: {fault.reason}" for peer, fault in faults if isinstance(fault, Broken))
+    return tuple(dict.fromkeys(said))
+
+
+def _cases_of(cases: Sequence[Case], part: int, parts: int) -> tuple[Case, ...]:
+    """One size for each number of heads, whose variants are shared, and a share of the batch sizes beyond those."""
+    heads = {case.heads: case for case in reversed(cases)}
+    first = tuple(heads.values())
+    batches = {(case.batch, case.heads): case for case in cases if case not in first}
+    return (*first, *list(batches.values())[part::parts])
+
+
+def _compile(peer: Peer, rule: Rule, cases: Sequence[Case], share: Share) -> None:
+    _share_variants(share)
+    force(peer)
+    faults: list[str] = []
+    for case in cases:
+        for part in parts_of(peer, rule, inputs_of(rule, case), case):
+            try:
+                part.call()
+            except Exception as fault:  # foreign code; the other parts may still compile
+                faults.append(described(fault))
+    if faults:
+        raise RuntimeError("; ".join(dict.fromkeys(faults)))
+
+
+def _share_variants(share: Share) -> None:
+    """Have Triton's autotuner compile this process's share of the variants and run the first that can run."""
+    from triton.runtime.autotuner import Autotuner
+
+    tuner = cast("Any", Autotuner)
+    done: set[tuple[int, str]] = set()
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        variants = list(self.prune_configs(kwargs)) if len(self.configs) > 1 else list(self.configs)
+        mine = variants[share.part :: share.parts]
+        key = (id(self), str([kwargs.get(name, self.nargs.get(name)) for name in self.keys]))
+        if key not in done:
+            done.add(key)
+            for variant in mine:
+                _attempt(lambda at=variant: self.fn.run(*args, **{**kwargs, "warmup": True, **at.all_kwargs()}))
+        for variant in (*mine, *variants):
+            found = _attempt(lambda at=variant: self.fn.run(*args, **{**kwargs, **at.all_kwargs()}))
+            if not isinstance(found, Broken):
+                return found
+        raise RuntimeError(f"no variant of {self.base_fn.__name__} can run")
+
+    tuner.run = run
+
+
+def _attempt(call: Callable[[], object]) -> object:
+    """What the call returns; a variant that cannot be compiled or launched is no fault, autotuners skip it."""
+    try:
+        return call()
+    except Exception as fault:
+        return Broken(described(fault))
