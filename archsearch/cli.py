@@ -123,6 +123,7 @@ def bench(
         str | None, typer.Option(help="bfloat16, float16, float32 or float64.", show_default=False)
     ] = None,
     peers: Annotated[bool, typer.Option(help="Time the kernels of others that are installed.")] = True,
+    cold: Annotated[bool, typer.Option(help="On CUDA, time first calls with empty caches and with full ones.")] = True,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the JSON to a file, after every rule.", show_default=False),
@@ -146,6 +147,7 @@ def bench(
         control=find_rule("gated_delta_net"),
         asked=asked,
         peers=peers,
+        cold=cold,
         command=" ".join(["archsearch", *sys.argv[1:]]),
         save_to=save,
         json=json,

@@ -67,13 +67,16 @@ def bench(
     control: Rule,
     asked: Asked | None = None,
     peers: bool = True,
+    cold: bool = True,
     command: str = "archsearch bench",
     save_to: Path | None = None,
     json: bool = False,
 ) -> Benched:
     """Time rules on this machine, values first, each beside its peers where they are installed.
 
-    `control` is timed as well, so that runs can be joined. What has been found so far is in `save_to` after every rule.
+    `control` is timed as well, so that runs can be joined. `cold`: first calls with empty caches, on CUDA. What has
+    been found so far is in `save_to` after every rule.
+
     Errors: HoleError while holes are open; ConfigError for sizes that are none or a file in no directory.
     """
     from archsearch.kernels.bench.case import Asked, case_here, cases_of
@@ -85,7 +88,7 @@ def bench(
         raise ConfigError(f"--save needs a directory that exists; got {save_to}. Make {save_to.parent} first")
     cases = cases_of(asked or Asked(), case_here())
     page, found = console(), Benched(command, cases)
-    for found in run(rules, control, Benched(command, cases), peers=peers, status=_progress):
+    for found in run(rules, control, Benched(command, cases), peers=peers, cold=cold, status=_progress):
         if save_to is not None:
             save(jsonlib.dumps(found.as_json(), indent=2, ensure_ascii=False), save_to)
     if json:

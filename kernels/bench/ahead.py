@@ -1,8 +1,8 @@
-"""Peers compiled ahead: all their kernels at once, on every core, so that timing one alone afterwards takes seconds.
+"""Kernels compiled ahead: all of them at once, on every core, so that timing one alone afterwards takes seconds.
 
-Their autotuners compile dozens of variants one after the other, some for minutes. Here several processes share the
-variants and keep nothing but compiled code: which variant is fastest is found later, by a peer that has the device to
-itself.
+The autotuners of peers compile dozens of variants one after the other, some for minutes. Here several processes share
+the variants and keep nothing but compiled code: which variant is fastest is found later, by a peer that has the device
+to itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from archsearch.dsl import Rule
 from archsearch.kernels.bench.apart import Broken, Running, described, start
 from archsearch.kernels.bench.beside import force, parts_of
 from archsearch.kernels.bench.case import Case
-from archsearch.kernels.bench.measure import inputs_of
+from archsearch.kernels.bench.measure import inputs_of, verdicts_of
 from archsearch.kernels.bench.peers import Peer
 
 NO_RESULTS = ("FLA_CACHE_RESULTS", "0")
@@ -31,18 +31,21 @@ class Share:
     parts: int
 
 
-def compile_ahead(jobs: Sequence[tuple[Peer, Rule]], cases: Sequence[Case]) -> tuple[str, ...]:
-    """Compile what the peers of some rules need at some sizes; what went wrong, a line each.
+def compile_ahead(rules: Sequence[Rule], jobs: Sequence[tuple[Peer, Rule]], cases: Sequence[Case]) -> tuple[str, ...]:
+    """Compile what some rules and their peers need at some sizes; what went wrong with peers, a line each.
 
-    A fault here costs time later and nothing else.
+    A fault here costs time later and nothing else: rules of ours are told of when they are timed.
     """
     parts = max(1, (os.cpu_count() or 1) // max(1, len(jobs)))
+    ours = [start(verdicts_of, (rule, tuple(cases))) for rule in rules]
     running: list[tuple[Peer, Running[None]]] = []
     for peer, rule in jobs:
         for part in range(parts):
             work = (peer, rule, _cases_of(cases, part, parts), Share(part, parts))
             running.append((peer, start(_compile, work, dict([*peer.environment, NO_RESULTS]))))
     faults = [(peer, each.result()) for peer, each in running]
+    for each in ours:
+        each.result()
     said = (f"{peer.label}: compiling ahead: {fault.reason}" for peer, fault in faults if isinstance(fault, Broken))
     return tuple(dict.fromkeys(said))
 

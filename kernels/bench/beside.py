@@ -25,6 +25,7 @@ from archsearch.kernels.bench.peers import Peer
 from archsearch.kernels.bench.values import agrees_at
 from archsearch.kernels.conformance.inputs import Inputs
 from archsearch.kernels.conformance.verdict import Verdict
+from archsearch.lowering.cost import Sizes
 
 UNCHECKED = Verdict("values_unchecked", 0.0, 0.0)
 
@@ -36,8 +37,10 @@ def measure_apart(peer: Peer, rule: Rule, cases: Sequence[Case]) -> tuple[Measur
 
 
 def measure_peer(peer: Peer, rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
-    """A peer at every size; one that raises is told with what it raised, and without a speed."""
-    verdicts: dict[Case, Verdict] = {}
+    """A peer at every size, its values looked at once a layer; one that raises is told with what it raised, and without
+    a speed.
+    """
+    verdicts: dict[Sizes, Verdict] = {}
     parts: dict[Case, tuple[Part, ...]] = {}
     timings: dict[Case, tuple[Timing, ...]] = {}
     with handed_on() as path:
@@ -45,14 +48,17 @@ def measure_peer(peer: Peer, rule: Rule, cases: Sequence[Case]) -> tuple[Measure
             force(peer)
             for case in cases:
                 inputs = inputs_of(rule, case)
-                verdicts[case] = verdict_of(peer, rule, inputs, case)
-                if verdicts[case].passed:
+                if case.sizes not in verdicts:
+                    verdicts[case.sizes] = verdict_of(peer, rule, inputs, case)
+                if verdicts[case.sizes].passed:
                     parts[case] = parts_of(peer, rule, inputs, case)
             timings = time_parts(parts)
         except Exception as fault:  # foreign code: whatever it raises is its result here
             return _broken(peer, rule, cases, described(fault))
     label = _label(peer, path)
-    return tuple(Measured(rule.name, peer.role, label, case, verdicts[case], timings.get(case, ())) for case in cases)
+    return tuple(
+        Measured(rule.name, peer.role, label, case, verdicts[case.sizes], timings.get(case, ())) for case in cases
+    )
 
 
 def verdict_of(peer: Peer, rule: Rule, inputs: Inputs, case: Case) -> Verdict:

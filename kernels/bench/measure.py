@@ -101,16 +101,20 @@ def without_speed(rule: Rule, role: Role, path: str, cases: Sequence[Case], reas
     return tuple(Measured(rule.name, role, path, case, verdict, ()) for case in cases)
 
 
+def verdicts_of(rule: Rule, cases: Sequence[Case]) -> dict[Case, Verdict]:
+    """Whether values are right at each size; where small inputs find a fault, that one at all."""
+    forward, small = forward_of(compile(rule)), values_agree(rule, "auto", cases[0].device, cases[0].dtype)
+    if not small.passed:
+        return dict.fromkeys(cases, small)
+    return {case: agrees_at(forward, rule, inputs_of(rule, case), case) for case in cases}
+
+
 def _measured(rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
-    compiled, small = compile(rule), values_agree(rule, "auto", cases[0].device, cases[0].dtype)
-    verdicts: dict[Case, Verdict] = {}
+    compiled, verdicts = compile(rule), verdicts_of(rule, cases)
     parts: dict[Case, tuple[Part, ...]] = {}
-    for case in cases:
-        inputs = inputs_of(rule, case)
-        verdicts[case] = agrees_at(forward_of(compiled), rule, inputs, case) if small.passed else small
-        if verdicts[case].passed:
-            whole = sequence_parts(forward_of(compiled), inputs, rule, case)
-            parts[case] = (*whole, _step(compiled, rule, case)) if case in same_layer(cases) else whole
+    for case in (case for case in cases if verdicts[case].passed):
+        whole = sequence_parts(forward_of(compiled), inputs_of(rule, case), rule, case)
+        parts[case] = (*whole, _step(compiled, rule, case)) if case in same_layer(cases) else whole
     timings = time_parts(parts)
     return tuple(
         Measured(rule.name, Role.OURS, _path(case), case, verdicts[case], timings.get(case, ())) for case in cases

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from functools import cache
@@ -74,6 +75,13 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
     call()
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device) - before
+
+
+def give_back() -> None:
+    """Hand memory that nothing uses back to the device, for a process beside this one."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 @cache
