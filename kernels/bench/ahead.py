@@ -19,9 +19,6 @@ from archsearch.kernels.bench.case import Case
 from archsearch.kernels.bench.measure import inputs_of, verdicts_of
 from archsearch.kernels.bench.peers import Peer
 
-NO_RESULTS = ("FLA_CACHE_RESULTS", "0")
-"""The switch of flash-linear-attention that keeps the choice among variants out of its cache."""
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -41,8 +38,9 @@ def compile_ahead(rules: Sequence[Rule], jobs: Sequence[tuple[Peer, Rule]], case
     running: list[tuple[Peer, Running[None]]] = []
     for peer, rule in jobs:
         for part in range(parts):
-            work = (peer, rule, _cases_of(cases, part, parts), Share(part, parts))
-            running.append((peer, start(_compile, work, dict([*peer.environment, NO_RESULTS]))))
+            share = Share(part, parts)
+            work = (peer, rule, _cases_of(peer, cases, share), share)
+            running.append((peer, start(_compile, work, dict(peer.environment))))
     faults = [(peer, each.result()) for peer, each in running]
     for each in ours:
         each.result()
@@ -50,12 +48,16 @@ def compile_ahead(rules: Sequence[Rule], jobs: Sequence[tuple[Peer, Rule]], case
     return tuple(dict.fromkeys(said))
 
 
-def _cases_of(cases: Sequence[Case], part: int, parts: int) -> tuple[Case, ...]:
-    """One size for each number of heads, whose variants are shared, and a share of the batch sizes beyond those."""
-    heads = {case.heads: case for case in reversed(cases)}
-    first = tuple(heads.values())
-    batches = {(case.batch, case.heads): case for case in cases if case not in first}
-    return (*first, *list(batches.values())[part::parts])
+def _cases_of(peer: Peer, cases: Sequence[Case], share: Share) -> tuple[Case, ...]:
+    """Sizes that differ in code: in heads, whose variants are shared out so that every process meets all of them, each
+    starting with another; and in batch, which go to one process each. All go to one each where nothing is tuned.
+    """
+    codes = {(case.batch, case.heads): case for case in reversed(cases)}
+    heads = {case.heads: case for case in codes.values()} if peer.tuned else {}
+    met = list(heads.values())
+    turn = share.part % len(met) if met else 0
+    rest = [case for case in codes.values() if case not in met]
+    return (*met[turn:], *met[:turn], *rest[share.part :: share.parts])
 
 
 def _compile(peer: Peer, rule: Rule, cases: Sequence[Case], share: Share) -> None:

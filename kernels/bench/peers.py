@@ -33,7 +33,7 @@ class Peer:
 
     `rows` outputs a token, the last of which is the token's. `checked`: whether its values must be those of the rule,
     `gradients` whether its gradients too. `forced` is set in a module of the package before the call, for the reason
-    in `remark`. `environment` picks the path.
+    in `remark`. `environment` picks the path. `tuned`: whether Triton's autotuner chooses among variants.
     """
 
     rule: str
@@ -49,6 +49,7 @@ class Peer:
     gradients: bool = True
     forced: tuple[str, str, bool] | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    tuned: bool = True
     remark: str = ""
 
     def call(self, tensors: Operands) -> Tensor:
@@ -112,7 +113,7 @@ PAIRS = (("num_householder", 2),)
 
 PEERS = (
     Peer("gated_delta_net", FLA, "fla.ops.gated_delta_rule", "chunk_gated_delta_rule", GATED, environment=OWN),
-    Peer("gated_delta_net", "flash-qla", "flash_qla", "chunk_gated_delta_rule", GATED),
+    Peer("gated_delta_net", "flash-qla", "flash_qla", "chunk_gated_delta_rule", GATED, tuned=False),
     Peer("delta_net", FLA, "fla.ops.delta_rule", "chunk_delta_rule", ("q", "k", "v", "beta")),
     Peer(
         "simple_gla",

@@ -223,12 +223,24 @@ def test_a_peer_that_is_not_there_is_told() -> None:
     assert found.verdict.where == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
-def test_processes_share_the_sizes_of_a_peer() -> None:
-    """Each meets every number of heads, whose variants are shared out; batch sizes beyond are met by one."""
-    shapes = ("8x40", "2x160", "1x320", "1x80", "8x40x4")
-    shares = [ahead._cases_of(cases_of(Asked(shapes, heads=16), TINY), part, 2) for part in range(2)]  # pyright: ignore[reportPrivateUsage]
-    met = [[(case.batch, case.heads) for case in share] for share in shares]
-    assert met == [[(8, 4), (8, 16), (2, 16)], [(8, 4), (8, 16), (1, 16)]]
+def shared(peer: Peer, parts: int) -> list[list[tuple[int, int]]]:
+    """Batch and heads that each process meets."""
+    cases = cases_of(Asked(("8x40", "2x160", "1x320", "1x80", "8x40x4"), heads=16), TINY)
+    shares = [ahead._cases_of(peer, cases, ahead.Share(part, parts)) for part in range(parts)]  # pyright: ignore[reportPrivateUsage]
+    return [[(case.batch, case.heads) for case in share] for share in shares]
+
+
+def test_every_process_meets_all_heads_of_a_tuned_peer() -> None:
+    """Another one first each; batch sizes beyond those are met by one."""
+    first, second = shared(peer_of("kda"), 2)
+    assert set(first[:2]) == set(second[:2]) and first[0] == second[1]
+    assert {heads for _, heads in first[:2]} == {4, 16}
+    assert sorted(first[2:] + second[2:] + first[:2]) == [(1, 16), (2, 16), (8, 4), (8, 16)]
+
+
+def test_one_process_meets_each_size_of_a_peer_that_is_not_tuned() -> None:
+    met = [size for share in shared(peer_of("gated_delta_net", "flash-qla"), 3) for size in share]
+    assert sorted(met) == [(1, 16), (2, 16), (8, 4), (8, 16)]
 
 
 class Variant:
