@@ -14,6 +14,7 @@ from archsearch.errors import BackendError, OperandError, RuleError
 from archsearch.kernels import chunkwise, reference
 from archsearch.kernels.call import Call, Result, checked
 from archsearch.kernels.triton import forms
+from archsearch.kernels.triton.cutting import Cut, cut
 from archsearch.lowering import NormalForm, lower
 
 Backend = Literal["auto", "reference", "torch", "triton"]
@@ -23,18 +24,24 @@ BACKENDS = ("auto", "reference", "torch", "triton")
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
     """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of
-    them. `key` is what the generated kernels know the form by in this process.
+    them. The generated kernels run `cut` instead of a form of long tokens; `key` and `step_key` are what they know the
+    forms by in this process, that of all tokens and that of one.
     """
 
     rule: Rule
     normal_form: NormalForm
     backend: Backend
     chunk_size: int | None
+    cut: Cut | None = field(init=False, repr=False)
     key: str = field(init=False, repr=False)
+    step_key: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Now, since torch's compiler cannot hand a form to a function that it does not follow."""
-        object.__setattr__(self, "key", forms.key(self.normal_form))
+        shorter = cut(self.normal_form)
+        object.__setattr__(self, "cut", shorter)
+        object.__setattr__(self, "key", forms.key(self.normal_form if shorter is None else shorter.form))
+        object.__setattr__(self, "step_key", forms.key(self.normal_form))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Built anew where it is unpickled: another process does not know the key."""
@@ -61,8 +68,10 @@ class CompiledRule:
             case "torch":
                 return chunkwise.run(self.normal_form, call, self.chunk_size)
             case _:
-                from archsearch.kernels.triton import operation
+                from archsearch.kernels.triton import longer_tokens, operation
 
+                if self.cut is not None:
+                    return longer_tokens.run(self.cut, self.key, call, self.chunk_size)
                 return operation.run(self.normal_form, self.key, call, self.chunk_size)
 
     def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
@@ -72,7 +81,7 @@ class CompiledRule:
         if self._backend(call) == "triton":
             from archsearch.kernels.triton import operation
 
-            return operation.step(self.normal_form, self.key, call)
+            return operation.step(self.normal_form, self.step_key, call)
         result = reference.run(self.normal_form, call)
         return Result(result.output[:, 0], result.state)
 
@@ -81,7 +90,7 @@ class CompiledRule:
         """The generated Triton source, whatever the backend."""
         from archsearch.kernels.triton import generation
 
-        return generation.source(self.normal_form, self.chunk_size)
+        return generation.source(self.normal_form if self.cut is None else self.cut.form, self.chunk_size)
 
     def _backend(self, call: Call) -> str:
         if self.backend == "auto":
