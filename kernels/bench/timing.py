@@ -17,6 +17,8 @@ SECONDS = 0.6
 """What the repeats of one measurement may take together, first calls apart."""
 REPEATS = (5, 200)
 """The fewest and the most where there is no CUDA device."""
+OVERHEAD = ("Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Instrumentation", "Resource")
+"""What the profiler notes of itself on the device's lane."""
 
 
 def first_seconds(call: Callable[[], object], device: torch.device) -> float:
@@ -62,7 +64,7 @@ def launches(call: Callable[[], object], device: torch.device) -> int | None:
         call()
         torch.cuda.synchronize(device)
     events = cast("list[Any]", seen.events() or [])
-    return sum(str(event.device_type).endswith("CUDA") for event in events)
+    return sum(str(event.device_type).endswith("CUDA") and event.name not in OVERHEAD for event in events)
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
