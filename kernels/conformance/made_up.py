@@ -29,6 +29,8 @@ gc, hc = log_decay("gc", per="channel"), log_decay("hc", per="channel")
 gs, gcs = log_decay("gs", signed=True), log_decay("gcs", per="channel", signed=True)
 
 DELTA = delta_write(k, v, strength=beta)
+SECOND = delta_write(k2, v2, strength=lam)
+ERASE = erase(e, strength=gamma)
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -115,3 +117,65 @@ RULES: tuple[Rule, ...] = (
     Rule("no_strength", decay(gc), delta_write(k, v), erase(e), read(q)),
 )
 """Each compiles and is stable on the suite's inputs."""
+
+LONG: tuple[Rule, ...] = (
+    Rule(
+        "signed_channels",
+        decay(gc),
+        DELTA,
+        ERASE,
+        delta_write(b * k2, w * v2, strength=lam * eta, residual=k2 + lam * q),
+        decay(g),
+        write(k3, v3),
+        read(q + 0.5 * p),
+        erase(p, strength=0.5),
+        decay(gcs),
+        write(k, v2),
+    ),
+    Rule(
+        "joint",
+        decay(g),
+        simultaneous(DELTA, erase(e, strength=0.5 * gamma)),
+        SECOND,
+        simultaneous(write(k3, v3), erase(p, strength=0.2)),
+        DELTA,
+        read(q),
+    ),
+    Rule(
+        "five_joint",
+        decay(g),
+        simultaneous(
+            DELTA,
+            erase(e, strength=0.25 * gamma),
+            delta_write(k2, v2, strength=0.2 * lam),
+            write(k3, v3),
+            erase(p, strength=0.2),
+        ),
+        read(q),
+    ),
+    Rule(
+        "previous_early",
+        delta_write(k, v, strength=beta, reads="previous"),
+        decay(gs),
+        simultaneous(erase(p, strength=0.2, reads="previous"), DELTA),
+        ERASE,
+        SECOND,
+        write(k3, v3),
+        decay(-0.1),
+        read(q),
+    ),
+    Rule(
+        "previous_late",
+        decay(gs),
+        DELTA,
+        ERASE,
+        SECOND,
+        write(k3, v3),
+        decay(-0.1),
+        erase(p, strength=0.2, reads="previous"),
+        read(q, bonus=bonus(u, k, v)),
+    ),
+    Rule("read_first", read(q), decay(gc), DELTA, ERASE, SECOND, write(k3, v3), erase(p), decay(g)),
+    Rule("erases", *(erase(address, strength=gamma) for address in (e, k, k2, k3, p)), read(q)),
+)
+"""Of more than four steps a token, some of them together or late readers of S_(t-1)."""

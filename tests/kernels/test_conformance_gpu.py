@@ -9,8 +9,9 @@ import torch
 
 from archsearch.dsl import Rule
 from archsearch.kernels.conformance import PROPERTIES, Shape, run_conformance
-from archsearch.kernels.conformance.made_up import RULES
+from archsearch.kernels.conformance.made_up import LONG, RULES
 from archsearch.kernels.conformance.random_rules import random_rule
+from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
 pytestmark = pytest.mark.gpu
@@ -89,3 +90,9 @@ def test_full_size_repeats_bit_for_bit(rule: str) -> None:
 @pytest.mark.parametrize("seed", range(2000, 2012))
 def test_kernels_agree_on_random_rules(seed: int, dtype: torch.dtype) -> None:
     conforms(random_rule(seed), AGREEMENT, dtype, seed=seed)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("rule", [*(delta_product(n, gated=True) for n in (5, 9)), *LONG], ids=lambda rule: rule.name)
+def test_kernels_agree_on_long_tokens(rule: Rule, dtype: torch.dtype) -> None:
+    conforms(rule, AGREEMENT, dtype)

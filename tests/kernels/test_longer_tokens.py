@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from archsearch.dsl import Rule, bonus, decay, delta_write, erase, read, simultaneous, write
+from archsearch.dsl import Rule
 from archsearch.dsl.primitives import Read
 from archsearch.kernels import reference
 from archsearch.kernels.call import checked
-from archsearch.kernels.conformance import Shape, draw, run_conformance
-from archsearch.kernels.conformance import made_up as m
+from archsearch.kernels.conformance import Shape, draw, made_up, run_conformance
 from archsearch.kernels.conformance.random_rules import random_rule
 from archsearch.kernels.conformance.setting import relative_error
 from archsearch.kernels.dispatch import compile
@@ -25,71 +24,7 @@ from archsearch.lowering import lower
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
-SECOND = delta_write(m.k2, m.v2, strength=m.lam)
-ERASE = erase(m.e, strength=m.gamma)
-SIGNED_CHANNELS = Rule(
-    "signed_channels",
-    decay(m.gc),
-    m.DELTA,
-    ERASE,
-    delta_write(m.b * m.k2, m.w * m.v2, strength=m.lam * m.eta, residual=m.k2 + m.lam * m.q),
-    decay(m.g),
-    write(m.k3, m.v3),
-    read(m.q + 0.5 * m.p),
-    erase(m.p, strength=0.5),
-    decay(m.gcs),
-    write(m.k, m.v2),
-)
-LONG: tuple[Rule, ...] = (
-    delta_product(5, gated=True),
-    delta_product(9, gated=True),
-    SIGNED_CHANNELS,
-    Rule(
-        "joint",
-        decay(m.g),
-        simultaneous(m.DELTA, erase(m.e, strength=0.5 * m.gamma)),
-        SECOND,
-        simultaneous(write(m.k3, m.v3), erase(m.p, strength=0.2)),
-        m.DELTA,
-        read(m.q),
-    ),
-    Rule(
-        "five_joint",
-        decay(m.g),
-        simultaneous(
-            m.DELTA,
-            erase(m.e, strength=0.25 * m.gamma),
-            delta_write(m.k2, m.v2, strength=0.2 * m.lam),
-            write(m.k3, m.v3),
-            erase(m.p, strength=0.2),
-        ),
-        read(m.q),
-    ),
-    Rule(
-        "previous_early",
-        delta_write(m.k, m.v, strength=m.beta, reads="previous"),
-        decay(m.gs),
-        simultaneous(erase(m.p, strength=0.2, reads="previous"), m.DELTA),
-        ERASE,
-        SECOND,
-        write(m.k3, m.v3),
-        decay(-0.1),
-        read(m.q),
-    ),
-    Rule(
-        "previous_late",
-        decay(m.gs),
-        m.DELTA,
-        ERASE,
-        SECOND,
-        write(m.k3, m.v3),
-        decay(-0.1),
-        erase(m.p, strength=0.2, reads="previous"),
-        read(m.q, bonus=bonus(m.u, m.k, m.v)),
-    ),
-    Rule("read_first", read(m.q), decay(m.gc), m.DELTA, ERASE, SECOND, write(m.k3, m.v3), erase(m.p), decay(m.g)),
-    Rule("erases", *(erase(address, strength=m.gamma) for address in (m.e, m.k, m.k2, m.k3, m.p)), read(m.q)),
-)
+LONG = (delta_product(5, gated=True), delta_product(9, gated=True), *made_up.LONG)
 NAMED = {rule.name: rule for rule in LONG}
 SHAPE = Shape(batch=2, tokens=19, heads=1, value_heads=2, key_dim=5, value_dim=7)
 SMALL = Shape(batch=1, tokens=3, heads=1, value_heads=1, key_dim=5, value_dim=7)
@@ -133,7 +68,7 @@ def test_any_long_rule_can_be_cut() -> None:
 
 
 def test_short_rules_are_left_alone() -> None:
-    assert all(cut(lower(rule)) is None for rule in (*rules.values(), *m.RULES))
+    assert all(cut(lower(rule)) is None for rule in (*rules.values(), *made_up.RULES))
 
 
 @pytest.mark.parametrize(("count", "times", "rows"), [(5, 2, 3), (8, 2, 4), (9, 3, 3), (17, 5, 4)])
