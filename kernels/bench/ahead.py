@@ -90,11 +90,12 @@ def _share_variants(share: Share) -> None:
             done.add(key)
             for variant in mine:
                 _attempt(lambda at=variant: self.fn.run(*args, **{**kwargs, "warmup": True, **at.all_kwargs()}))
+        found: object = None
         for variant in (*mine, *variants):
             found = _attempt(lambda at=variant: self.fn.run(*args, **{**kwargs, **at.all_kwargs()}))
             if not isinstance(found, Broken):
                 return found
-        raise RuntimeError(f"no variant of {self.base_fn.__name__} can run")
+        raise RuntimeError(f"no variant of {self.base_fn.__name__} can run: {found}")
 
     tuner.run = run
 

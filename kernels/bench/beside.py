@@ -15,7 +15,7 @@ from archsearch.kernels.bench.case import Case
 from archsearch.kernels.bench.measure import (
     Measured,
     Part,
-    Timing,
+    count,
     inputs_of,
     sequence_parts,
     time_parts,
@@ -42,7 +42,6 @@ def measure_peer(peer: Peer, rule: Rule, cases: Sequence[Case]) -> tuple[Measure
     """
     verdicts: dict[Sizes, Verdict] = {}
     parts: dict[Case, tuple[Part, ...]] = {}
-    timings: dict[Case, tuple[Timing, ...]] = {}
     with handed_on() as path:
         try:
             force(peer)
@@ -53,12 +52,14 @@ def measure_peer(peer: Peer, rule: Rule, cases: Sequence[Case]) -> tuple[Measure
                 if verdicts[case.sizes].passed:
                     parts[case] = parts_of(peer, rule, inputs, case)
             timings = time_parts(parts)
+            label = _label(peer, path)
+            found = tuple(
+                Measured(rule.name, peer.role, label, case, verdicts[case.sizes], timings.get(case, ()))
+                for case in cases
+            )
+            return count(found, parts)
         except Exception as fault:  # foreign code: whatever it raises is its result here
             return _broken(peer, rule, cases, described(fault))
-    label = _label(peer, path)
-    return tuple(
-        Measured(rule.name, peer.role, label, case, verdicts[case.sizes], timings.get(case, ())) for case in cases
-    )
 
 
 def verdict_of(peer: Peer, rule: Rule, inputs: Inputs, case: Case) -> Verdict:

@@ -110,15 +110,20 @@ def verdicts_of(rule: Rule, cases: Sequence[Case]) -> dict[Case, Verdict]:
 
 
 def _measured(rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
-    compiled, verdicts = compile(rule), verdicts_of(rule, cases)
-    parts: dict[Case, tuple[Part, ...]] = {}
-    for case in (case for case in cases if verdicts[case].passed):
-        whole = sequence_parts(forward_of(compiled), inputs_of(rule, case), rule, case)
-        parts[case] = (*whole, _step(compiled, rule, case)) if case in same_layer(cases) else whole
-    timings = time_parts(parts)
+    verdicts = verdicts_of(rule, cases)
+    timings = time_parts(_parts(rule, [case for case in cases if verdicts[case].passed]))
     return tuple(
         Measured(rule.name, Role.OURS, _path(case), case, verdicts[case], timings.get(case, ())) for case in cases
     )
+
+
+def _parts(rule: Rule, cases: Sequence[Case]) -> dict[Case, tuple[Part, ...]]:
+    """What is timed of ours: a step for each layer beside the sequences."""
+    compiled, found = compile(rule), dict[Case, tuple[Part, ...]]()
+    for case in cases:
+        whole = sequence_parts(forward_of(compiled), inputs_of(rule, case), rule, case)
+        found[case] = (*whole, _step(compiled, rule, case)) if case in same_layer(cases) else whole
+    return found
 
 
 def sequence_parts(forward: Forward, inputs: Inputs, rule: Rule, case: Case) -> tuple[Part, Part]:
@@ -144,17 +149,31 @@ def sequence_parts(forward: Forward, inputs: Inputs, rule: Rule, case: Case) -> 
 
 
 def time_parts(parts: Mapping[Case, Sequence[Part]]) -> dict[Case, tuple[Timing, ...]]:
-    """Every part at every size: as it is called, then as a graph, then under the profiler.
-
-    In this order: a call that cannot be captured and a profiler may both slow down what follows.
+    """Every part at every size: all as they are called, then all as graphs, since a call that cannot be captured may
+    slow down what follows.
     """
     timed = [(case, part, _eager(part, case)) for case, each in parts.items() for part in each]
-    graphs = [(case, part, _with_graph(timing, part, case)) for case, part, timing in timed]
     found: dict[Case, tuple[Timing, ...]] = {}
-    for case, part, timing in graphs:
-        counted = replace(timing, launches=launches(part.call, case.device))
-        found[case] = (*found.get(case, ()), counted)
+    for case, part, timing in timed:
+        found[case] = (*found.get(case, ()), _with_graph(timing, part, case))
     return found
+
+
+def count_ours(rule: Rule, measured: Sequence[Measured]) -> tuple[Measured, ...]:
+    """Measurements of a rule with the launches counted. The profiler stays attached: nothing is timed after this."""
+    return count(measured, _parts(rule, [each.case for each in measured if each.timings]))
+
+
+def count(measured: Sequence[Measured], parts: Mapping[Case, Sequence[Part]]) -> tuple[Measured, ...]:
+    """Measurements with the launches of their parts."""
+    counts = {(case, part.name): launches(part.call, case.device) for case, each in parts.items() for part in each}
+    return tuple(
+        replace(
+            each,
+            timings=tuple(replace(timing, launches=counts.get((each.case, timing.part))) for timing in each.timings),
+        )
+        for each in measured
+    )
 
 
 def inputs_of(rule: Rule, case: Case) -> Inputs:

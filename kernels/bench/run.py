@@ -10,7 +10,7 @@ from archsearch.dsl import Rule
 from archsearch.kernels.bench.ahead import compile_ahead
 from archsearch.kernels.bench.beside import measure_apart
 from archsearch.kernels.bench.cold import measure_cold
-from archsearch.kernels.bench.measure import measure_rule
+from archsearch.kernels.bench.measure import Measured, Role, count_ours, measure_rule
 from archsearch.kernels.bench.peers import peers_of, why_no_peers
 from archsearch.kernels.bench.report import Benched
 from archsearch.kernels.bench.timing import give_back
@@ -47,3 +47,19 @@ def run(
                 with status(f"timing {peer.label} beside {rule.name}"):
                     found = found.with_measured(measure_apart(peer, rule, cases))
                 yield found
+    if cases[0].device.type == "cuda":
+        with status("counting launches"):
+            yield _counted(every, found)
+
+
+def _counted(rules: Sequence[Rule], found: Benched) -> Benched:
+    """With the launches of ours."""
+    measured = found.measured
+    for rule in rules:
+        more = iter(count_ours(rule, [each for each in measured if _is_of(rule, each)]))
+        measured = tuple(next(more) if _is_of(rule, each) else each for each in measured)
+    return replace(found, measured=measured)
+
+
+def _is_of(rule: Rule, each: Measured) -> bool:
+    return each.role is Role.OURS and each.rule == rule.name

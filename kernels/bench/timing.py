@@ -17,7 +17,17 @@ SECONDS = 0.6
 """What the repeats of one measurement may take together, first calls apart."""
 REPEATS = (5, 200)
 """The fewest and the most where there is no CUDA device."""
-OVERHEAD = ("Activity Buffer Request", "Buffer Flush", "Command Buffer Full", "Instrumentation", "Resource")
+OVERHEAD = frozenset(
+    (
+        "Activity Buffer Request",
+        "Buffer Flush",
+        "Command Buffer Full",
+        "Instrumentation",
+        "Lazy Function Loading",
+        "Resource",
+        "Runtime Triggered Module Loading",
+    )
+)
 """What the profiler notes of itself on the device's lane."""
 
 
@@ -55,7 +65,7 @@ def graph_seconds(call: Callable[[], object], device: torch.device) -> float | s
 
 
 def launches(call: Callable[[], object], device: torch.device) -> int | None:
-    """Kernels, copies and fills that one call puts on a CUDA device, as the profiler counts them."""
+    """Kernels, copies and fills that one call puts on a CUDA device; None where the profiler sees none."""
     if device.type != "cuda":
         return None
     from torch.profiler import ProfilerActivity, profile
@@ -64,7 +74,8 @@ def launches(call: Callable[[], object], device: torch.device) -> int | None:
         call()
         torch.cuda.synchronize(device)
     events = cast("list[Any]", seen.events() or [])
-    return sum(str(event.device_type).endswith("CUDA") and event.name not in OVERHEAD for event in events)
+    seen_there = sum(str(event.device_type).endswith("CUDA") and event.name not in OVERHEAD for event in events)
+    return seen_there or None
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:

@@ -1,7 +1,8 @@
 """`archsearch bench`: no speed without right values; sizes that were asked for; numbers a program can read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from archsearch.cli import main
 from archsearch.errors import ConfigError
 from archsearch.kernels import chunkwise, commands
 from archsearch.kernels.bench import case as cases
+from archsearch.kernels.bench import measure
 from archsearch.kernels.bench.case import Asked, Case, cases_of, same_layer
 from archsearch.kernels.bench.cold import FirstCall, measure_cold
 from archsearch.kernels.bench.measure import Role, inputs_of, measure_rule
@@ -196,3 +198,18 @@ def test_first_calls_are_measured_in_processes_of_their_own() -> None:
 
 def test_all_that_is_ours_decides_the_exit_code() -> None:
     assert all(each.role is Role.OURS for each in bench("linear", asked=Asked(("1x20",))).measured)
+
+
+def test_launches_are_counted_where_there_was_a_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Callable[[], object]] = []
+
+    def seven(call: Callable[[], object], device: torch.device) -> int:
+        called.append(call)
+        return 7
+
+    monkeypatch.setattr(measure, "launches", seven)
+    timed = measure_rule(rules["linear"], (TINY,))
+    red = replace(timed[0], timings=())
+    counted = measure.count_ours(rules["linear"], (*timed, red))
+    assert [timing.launches for timing in counted[0].timings] == [7, 7, 7] and len(called) == 3
+    assert counted[1] == red
