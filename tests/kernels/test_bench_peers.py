@@ -3,7 +3,9 @@
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 
@@ -16,8 +18,11 @@ from archsearch.kernels.bench import ahead, beside, peers
 from archsearch.kernels.bench.apart import Broken, start
 from archsearch.kernels.bench.beside import handed_on, measure_apart, measure_peer, verdict_of
 from archsearch.kernels.bench.case import Asked, Case, cases_of
-from archsearch.kernels.bench.measure import Role, inputs_of
+from archsearch.kernels.bench.cold import Cold
+from archsearch.kernels.bench.measure import Measured, Role, inputs_of, without_speed
 from archsearch.kernels.bench.peers import PEERS, Peer, peers_of, why_no_peers
+from archsearch.kernels.bench.report import Benched
+from archsearch.kernels.bench.run import run
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.zoo import rules
 
@@ -295,3 +300,60 @@ def test_a_share_of_the_variants_is_compiled_and_one_that_can_runs(monkeypatch: 
     tuner = Tuner()
     assert [tuner.run(size=size, warmup=False) for size in (1, 1, 2)] == ["ran"] * 3
     assert tuner.fn.compiled == [0, 2, 4] * 2 and tuner.fn.ran == [1] * 3
+
+
+def test_rules_are_timed_alone_and_peers_after_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is compiled first and launches are counted last; the control alone has no peers and no first calls."""
+    order: list[str] = []
+    on_cuda = replace(TINY, device=torch.device("cuda"))
+
+    def compiled(every: Sequence[Rule], jobs: Sequence[tuple[Peer, Rule]], cases: Sequence[Case]) -> tuple[str, ...]:
+        order.append(f"compile {[rule.name for rule in every]} {[peer.function for peer, _ in jobs]}")
+        return ("a note",)
+
+    def ours(rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
+        order.append(rule.name)
+        return without_speed(rule, Role.OURS, "archsearch", cases, "not run")
+
+    def theirs(peer: Peer, rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
+        order.append(f"{peer.function} beside {rule.name}")
+        return without_speed(rule, peer.role, "peer", cases, "not run")
+
+    def first(rule: Rule, case: Case) -> Cold:
+        order.append(f"first calls of {rule.name}")
+        return Cold(rule.name, case, Broken("not run"), Broken("not run"))
+
+    def counted(rule: Rule, measured: Sequence[Measured]) -> tuple[Measured, ...]:
+        order.append(f"count {rule.name}")
+        return tuple(measured)
+
+    for name, stand_in in [
+        ("compile_ahead", compiled),
+        ("measure_rule", ours),
+        ("measure_apart", theirs),
+        ("measure_cold", first),
+        ("count_ours", counted),
+    ]:
+        monkeypatch.setattr(f"archsearch.kernels.bench.run.{name}", stand_in)
+    monkeypatch.setattr(peers, "_installed", lambda peer: True)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(peers, "version", version_of)
+    asked = [rules["kda"], rules["linear"]]
+    start_from = Benched("archsearch bench", (on_cuda,))
+    found = list(run(asked, rules["gated_delta_net"], start_from, peers=True, cold=True, status=nullcontext))[-1]
+    assert order == [
+        "compile ['gated_delta_net', 'kda', 'linear'] ['chunk_kda']",
+        "gated_delta_net",
+        "kda",
+        "first calls of kda",
+        "chunk_kda beside kda",
+        "linear",
+        "first calls of linear",
+        *(f"count {name}" for name in ("gated_delta_net", "kda", "linear")),
+    ]
+    assert [(each.rule, each.role) for each in found.measured] == [
+        ("gated_delta_net", Role.OURS),
+        ("kda", Role.OURS),
+        ("kda", Role.PEER),
+        ("linear", Role.OURS),
+    ]
+    assert found.notes == ("a note",) and len(found.cold) == 2
