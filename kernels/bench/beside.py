@@ -63,10 +63,10 @@ def measure_peer(peer: Peer, rule: Rule, cases: Sequence[Case]) -> tuple[Measure
 
 
 def verdict_of(peer: Peer, rule: Rule, inputs: Inputs, case: Case) -> Verdict:
-    """Its values against the rule's where they must agree."""
+    """Its values against the rule's where they must agree: whether it computes the rule, not how well it rounds."""
     if not peer.checked:
         return UNCHECKED
-    return agrees_at(peer.forward, rule, inputs, case, gradients=peer.gradients)
+    return agrees_at(peer.forward, rule, inputs, case, gradients=peer.gradients, hard=True)
 
 
 def parts_of(peer: Peer, rule: Rule, inputs: Inputs, case: Case) -> tuple[Part, Part]:

@@ -26,8 +26,11 @@ def forward_of(compiled: CompiledRule) -> Forward:
     return lambda tensors: compiled(initial_state=None, scale=None, cu_seqlens=None, **tensors).output
 
 
-def agrees_at(forward: Forward, rule: Rule, inputs: Inputs, case: Case, *, gradients: bool = True) -> Verdict:
-    """Output, and the gradient of every operand, at the size of `inputs`, from no state.
+def agrees_at(
+    forward: Forward, rule: Rule, inputs: Inputs, case: Case, *, gradients: bool = True, hard: bool = False
+) -> Verdict:
+    """Output, and the gradient of every operand, at the size of `inputs`, from no state; `hard` doubles the bounds of
+    short floats.
 
     The other side is the chunkwise form in float64 on that head alone, which the token loop vouches for elsewhere: a
     loop over tens of thousands of tokens would take longer than all timings together.
@@ -44,7 +47,7 @@ def agrees_at(forward: Forward, rule: Rule, inputs: Inputs, case: Case, *, gradi
     for name, tensor in found.items():
         error = relative_error(tensor[-1:, :, -1:], expected[name])
         what = "output" if name == "" else f"gradient of {name}"
-        verdicts.append(Verdict(NAME, error, _bound(case, rule.operands.get(name)), f"{what}, {case}"))
+        verdicts.append(Verdict(NAME, error, _bound(case, rule.operands.get(name), hard=hard), f"{what}, {case}"))
     return worst(NAME, verdicts)
 
 
@@ -61,8 +64,8 @@ def _quantities(forward: Forward, rule: Rule, inputs: Inputs, *, gradients: bool
     return {"": output.detach(), **dict(zip(wanted, slopes, strict=True))}
 
 
-def _bound(case: Case, operand: Operand | None) -> float:
+def _bound(case: Case, operand: Operand | None, *, hard: bool) -> float:
     if operand is None:
-        return bound(case.dtype, Quantity.VALUE)
+        return bound(case.dtype, Quantity.VALUE, hard=hard)
     plain = operand.is_address or operand.kind is Kind.VALUE
-    return bound(case.dtype, Quantity.GRADIENT if plain else Quantity.GATE_GRADIENT)
+    return bound(case.dtype, Quantity.GRADIENT if plain else Quantity.GATE_GRADIENT, hard=hard)
