@@ -87,6 +87,9 @@ def unpacked(names: Sequence[str], source: str, indent: int = 4) -> str:
     """`a, b = source`; one name is unpacked as `(a,) = source`."""
     if len(names) == 1:
         return f"{' ' * indent}({names[0]},) = {source}"
-    if len(line := f"{' ' * indent}{', '.join(names)} = {source}") <= WIDTH:
+    space, joined, before = " " * indent, ", ".join(names), source.partition("(")[0]
+    if len(line := f"{space}{joined} = {source}") <= WIDTH:
         return line
-    return call("(", names, f") = {source}", indent)
+    if before != source and len(first := f"{space}({joined}) = {before}(") <= WIDTH:
+        return "\n".join([first, f"{space}    {source[len(before) + 1 : -1]}", f"{space})"])
+    return "\n".join([f"{space}(", *(f"{space}    {name}," for name in names), f"{space}) = {source}"])

@@ -83,7 +83,7 @@ def definitions(text: str) -> set[str]:
 def defined() -> frozenset[str]:
     """Every function and class that a generated file may define itself, its kernels aside."""
     texts = (entry.read_text(encoding="utf-8") for entry in FOLDER.iterdir() if entry.name.endswith(".py.txt"))
-    return frozenset({"Operands", "Mixer", "token", "spread", "chunkwise"}.union(*map(definitions, texts)))
+    return frozenset({"Operands", "Mixer", "token", "spread", "chunkwise", "longer"}.union(*map(definitions, texts)))
 
 
 def taken() -> frozenset[str]:

@@ -17,8 +17,11 @@ from typing import Any
 from archsearch import __version__
 from archsearch.dsl import Kind, Operand
 from archsearch.kernels.triton import adjoint, generation
+from archsearch.kernels.triton.cutting import cut as cut_of
 from archsearch.lowering import Decay, NormalForm, Row
+from archsearch.mixers.export.kernel_text import names_of
 from archsearch.mixers.export.linking import Source, defined_in, linked, sources
+from archsearch.mixers.export.longer_text import longer_operations, longer_text
 from archsearch.mixers.export.templates import defined, template
 
 PACKAGE = "archsearch.kernels.triton"
@@ -28,7 +31,13 @@ THERE = ("Call", "Kind", "Result")
 
 
 def triton_text(form: NormalForm, name: str) -> str:
-    """The section: the rule's facts, kernels, launching code, and the operations `archsearch_<name>_<hash>::...`."""
+    """The section: the rule's facts, kernels, launching code, and the operations `archsearch_<name>_<hash>::...`.
+
+    Kernels of long tokens are those of the shorter ones that the rule is cut into.
+    """
+    cut = cut_of(form)
+    longer = [] if cut is None else [longer_text(cut, form.operands, names_of(form))]
+    form = form if cut is None else cut.form
     written = generation.source(form)
     kernels = Source.of("kernels", written)
     host = launching_code()
@@ -41,8 +50,10 @@ def triton_text(form: NormalForm, name: str) -> str:
     asked = "\n".join(source.text for source in host)
     answers = [_answers(module, asked, form) for module in QUESTIONING]
     facts = [*_stand_ins(host), *_form(form), *answers, *_modules(asked, texts[0])]
-    call = template("triton_operations")
-    return "\n\n\n".join([head, "\n".join(["# fmt: off", *facts]), *texts[:-1], f"{texts[-1]}\n# fmt: on", call])
+    call = template("triton_operations") if cut is None else longer_operations(cut)
+    return "\n\n\n".join(
+        [head, "\n".join(["# fmt: off", *facts]), *texts[:-1], f"{texts[-1]}\n# fmt: on", *longer, call]
+    )
 
 
 def launching_code() -> list[Source]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -35,9 +36,11 @@ from archsearch.dsl import (
     value,
     write,
 )
+from archsearch.kernels.conformance import made_up
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.module_text import module_text
+from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.layer import options as o
 from archsearch.mixers.layer.planning import layer_of
 from archsearch.mixers.models.generation import generate
@@ -85,7 +88,11 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "decays": (decay(g), decay(gc), decay(log_decay("h")), delta_write(k, v, strength=beta), read(q)),
     "signed": (decay(log_decay("a", signed=True)), delta_write(k, v, strength=beta), read(q)),
 }
-MADE_UP = {name: Rule(name, *steps) for name, steps in STEPS.items()}
+LONG = (
+    delta_product(5, gated=True),
+    *(rule for rule in made_up.LONG if rule.name in ("signed_channels", "previous_late")),
+)
+MADE_UP = {name: Rule(name, *steps) for name, steps in STEPS.items()} | {rule.name: rule for rule in LONG}
 LAYERS = {
     "odd": o.Layer(
         conv=0,
@@ -371,7 +378,7 @@ def test_backend_is_used_or_refused(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 INTERPRETED = """
-import importlib.util, sys, torch
+import importlib.util, json, sys, torch
 
 spec = importlib.util.spec_from_file_location("exported", sys.argv[1])
 module = sys.modules["exported"] = importlib.util.module_from_spec(spec)
@@ -379,16 +386,18 @@ spec.loader.exec_module(module)
 torch.manual_seed(0)
 shape = {"B": 1, "T": 18, "H": 1, "HV": 2, "K": 16, "V": 16}
 operands = []
-for operand in module.FORM.operands:
-    x = torch.randn([shape[dim] for dim in operand.shape.strip("[]").split(", ")])
-    x = torch.nn.functional.normalize(x, dim=-1) if operand.is_address else x
-    x = -x.exp() if operand.name == "g" else x.sigmoid() if operand.is_gate else x
-    operands.append(x.requires_grad_())
+for dims, kind in json.loads(sys.argv[2]):
+    x = torch.randn([shape[dim] for dim in dims])
+    if kind in ("QUERY", "KEY"):
+        x = torch.nn.functional.normalize(x, dim=-1)
+    x = -x.exp() if kind == "LOG_DECAY" else x.sigmoid() if "GATE" in kind else x.sign() if kind == "SIGN" else x
+    operands.append(x.requires_grad_(kind != "SIGN"))
 state = torch.randn(1, 2, 16, 16, requires_grad=True)
 found = {}
 for backend in ("reference", "triton"):
     output, after = module.mix(module.Operands(*operands), state, backend=backend, chunk_size=16)
-    gradients = torch.autograd.grad(output.sin().sum() + after.cos().sum(), [*operands, state])
+    leaves = [x for x in (*operands, state) if x.requires_grad]
+    gradients = torch.autograd.grad(output.sin().sum() + after.cos().sum(), leaves)
     with torch.no_grad():
         step = module.mix(module.Operands(*(x[:, :1] for x in operands)), state, backend=backend)
     found[backend] = [output, after, *gradients, *step]
@@ -396,11 +405,13 @@ print(max(float((a - b).abs().max() / a.abs().max().clamp(min=1.0)) for a, b in 
 """
 
 
-def test_inlined_kernels_equal_the_token_loop_with_every_gradient(tmp_path: Path) -> None:
-    path = tmp_path / "eda_q_delta.py"
-    path.write_text(module_text(MODULES["eda_q_delta"]), encoding="utf-8")
+@pytest.mark.parametrize("module", [MODULES["eda_q_delta"], *map(layer_alone, LONG)], ids=lambda module: module.name)
+def test_inlined_kernels_equal_the_token_loop_with_every_gradient(module: Module, tmp_path: Path) -> None:
+    path = tmp_path / f"{module.name}.py"
+    path.write_text(module_text(module), encoding="utf-8")
+    given = [(operand.shape.strip("[]").split(", "), operand.kind.name) for operand in module.rule.operands.values()]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-I", "-c", INTERPRETED, str(path)]
+    command = [sys.executable, "-I", "-c", INTERPRETED, str(path), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 2e-5
