@@ -15,7 +15,8 @@ Counts are of one layer, over all its heads. A multiply-add is two FLOPs; expone
   the state at each chunk's start and the rows' corrected targets D; with `recompute` a second scan forms them again
   before the backward. Backward: one serial scan in reverse, which leaves the gradients of states and targets, and one
   kernel for all gradients. Where channels decay, a kernel before them accumulates the decays, the one that solves
-  writes the decayed rows, and both scans read those instead of the addresses.
+  writes the decayed rows, and both scans read those instead of the addresses. A rule of more than four steps a token
+  runs on longer sequences of shorter tokens; laying those side by side is not counted.
 """
 
 from __future__ import annotations
