@@ -114,7 +114,9 @@ def bench(
     *,
     shape: Annotated[
         list[str] | None,
-        typer.Option(metavar="BxT[xH]", help="Batch x tokens [x heads]; repeat it for several.", show_default=False),
+        typer.Option(
+            metavar="BxT[xH]", help="Batch x tokens, x heads if you like; repeat it for several.", show_default=False
+        ),
     ] = None,
     heads: Annotated[int | None, typer.Option(help="Heads H.", show_default=False)] = None,
     key_dim: Annotated[int | None, typer.Option(help="K, the width of q and k.", show_default=False)] = None,
@@ -132,8 +134,8 @@ def bench(
 ) -> None:
     """Time forward, forward + backward and step, side by side with the peers that are installed.
 
-    Values are checked first: a rule that fails gets no speed. gated_delta_net is always timed too, so that runs can be
-    joined. Sizes left out are those that fill this machine.
+    Values are checked first: a rule that fails gets no speed. gated_delta_net is always timed too: it joins runs.
+    Sizes left out are those that fill this machine.
     """
     from archsearch.mixers.lookup import find_rule
 

@@ -11,6 +11,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar, cast
 
 Result = TypeVar("Result")
+LEAVING = 20.0
+"""Seconds that a process may take to end once it has answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Running(Generic[Result]):
         except EOFError:
             self.process.join()
             return Broken(f"its process ended with exit code {self.process.exitcode}")
-        self.process.join()
+        self.process.join(LEAVING)
+        self.process.kill()
         return found
 
 
