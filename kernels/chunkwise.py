@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import cast
 
 import torch
@@ -128,12 +129,21 @@ def _decays(form: NormalForm, tensors: Mapping[str, Tensor], present: Tensor) ->
     least = strongest(present.dtype)
     logs = [log_decay(decay.log_decay, tensors, present).clamp(min=least) * present for decay in form.decays]
     zero = torch.zeros_like(present)
-    whole = torch.cumsum(sum(logs, zero), dim=3)
+    whole = _accumulated(sum(logs, zero))
     after = [whole - sum(logs[i:], zero) for i in range(len(logs))]
     signs = None
     if any(decay.sign is not None for decay in form.decays):
         signs = _signs(form, tensors, torch.ones_like(present))
     return Decays((*after, whole), signs)
+
+
+def _accumulated(x: Tensor) -> Tensor:
+    """Sums over the tokens up to each; one after another on CUDA where torch is asked to repeat its bits, since its own
+    sums have no deterministic form there.
+    """
+    if x.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return torch.stack(list(accumulate(x.unbind(3))), dim=3)
+    return torch.cumsum(x, dim=3)
 
 
 def _signs(form: NormalForm, tensors: Mapping[str, Tensor], one: Tensor) -> tuple[Tensor, ...]:

@@ -57,8 +57,9 @@ def repeatable(device: torch.device) -> Generator[None, None, None]:
     """Inside, equal steps on `device` give equal bits; a CPU with a fixed number of threads does that by itself.
 
     On CUDA torch takes the deterministic form of what else adds up in the order of its threads: gradients of
-    convolutions and of attention. An operation without such a form runs as it is, and torch warns of it. torch reads
-    the workspace of cuBLAS once, at a process's first product on the GPU; it warns where that was before.
+    convolutions and of attention. RuntimeError, from torch, for an operation without such a form. torch reads the
+    workspace of cuBLAS once, at a process's first product on the GPU: in a process that multiplied there before
+    without it, torch warns of what may not repeat instead.
     """
     if device.type != "cuda":
         yield
@@ -66,10 +67,24 @@ def repeatable(device: torch.device) -> Generator[None, None, None]:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     filled = deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=before != (True, False))
     deterministic.fill_uninitialized_memory = False  # a help in finding faults, at the price of writing every buffer
     try:
+        torch.use_deterministic_algorithms(True)
+        if not products_repeat(device):
+            torch.use_deterministic_algorithms(True, warn_only=True)
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         deterministic.fill_uninitialized_memory = filled
+
+
+def products_repeat(device: torch.device) -> bool:
+    """Whether torch takes the products of this process for repeatable, asked while it refuses all others."""
+    one = torch.ones(1, 1, device=device)
+    try:
+        torch.mm(one, one)
+    except RuntimeError as error:
+        if "CUBLAS_WORKSPACE_CONFIG" not in str(error):
+            raise
+        return False
+    return True

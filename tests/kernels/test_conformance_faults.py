@@ -121,8 +121,8 @@ FAULTS = [
     ),
     Fault(
         "decays_in_half",
-        "torch.cumsum(sum(logs, zero), dim=3)",
-        "torch.cumsum(sum(logs, zero), dim=3).half().to(zero)",
+        "_accumulated(sum(logs, zero))",
+        "_accumulated(sum(logs, zero)).half().to(zero)",
         "gated_delta_net gla",
         AGREES,
     ),
