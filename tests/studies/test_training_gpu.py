@@ -1,7 +1,9 @@
 """Training on a GPU: bfloat16 products, checkpoints that are gone on from, and memory that runs out."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -68,6 +70,20 @@ def test_a_model_learns_in_bfloat16_and_goes_on_from_its_checkpoint(tmp_path: Pa
     assert pieces == whole  # bit for bit, before the interruption and after it
     assert values == again
     assert values["recall"] > 0.9
+
+
+@pytest.mark.parametrize("backend", ["triton", "torch"])
+def test_equal_runs_of_a_hybrid_have_equal_bits(backend: Literal["triton", "torch"]) -> None:
+    model = Model(width=64, heads=2, layers=3, pattern=("rule", "attention", "conv"))
+    plan = plan_trial(replace(config("gated_delta_net"), backend=backend, model=model))
+    task = plan.entries[0].task
+    kept: list[dict[str, Tensor]] = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        run = Run(task, plan.build(task), plan.training, 65536, 0, plan.device)
+        run.advance(1.0)
+        kept.append(run.tensors())
+    assert [name for name in kept[0] if not torch.equal(kept[0][name], kept[1][name])] == []
 
 
 class Greedy(nn.Module):
