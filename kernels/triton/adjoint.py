@@ -153,7 +153,9 @@ def _decays(push: Push, form: NormalForm) -> None:
     else:
         push.add(f"energy_{len(form.decays)}", f"tl.where({last}, edge, 0.0)")
     places = sorted(int(name.removeprefix("energy_")) for name in push.sums if name.startswith("energy_"))
-    push.lines.append(f"later = tl.cumsum({' + '.join(f'energy_{place}' for place in places)}, 0, reverse=True)")
+    whole = " + ".join(f"energy_{place}" for place in places)
+    sums = f"sums_behind({whole})" if form.decay_kind == "channel" else f"tl.cumsum({whole}, 0, reverse=True)"
+    push.lines.append(f"later = {sums}")
     for d, decay in enumerate(form.decays):
         if not isinstance(decay.log_decay, Operand):
             continue

@@ -43,7 +43,7 @@ def scale_text(parts: Split, here: str) -> str:
     """The numbers [N] that scale the rows of an expression."""
     factors = [f"number({pointer(gate)}, token, {here}, head, HV)" for gate in parts.gates]
     if parts.coefficient != 1.0 or not factors:
-        factors.append(_literal(parts.coefficient))
+        factors.append(literal(parts.coefficient))
     return " * ".join(factors)
 
 
@@ -63,7 +63,7 @@ def product_text(term: Term, names: dict[str, str], *, without: int | None = Non
     if vector and term.vector is not None:
         factors.append(names[term.vector.name])
     if term.coefficient != 1.0:
-        factors.append(_literal(term.coefficient))
+        factors.append(literal(term.coefficient))
     return " * ".join(factors)
 
 
@@ -75,7 +75,7 @@ def _term_text(term: Term, here: str) -> str:
     for gate in term.gates:
         load = load_text(gate, "token", here, "channel")
         text += f" * {load}" + ("[:, None]" if gate.per == "head" else "")
-    return text if term.coefficient == 1.0 else f"{text} * {_literal(term.coefficient)}"
+    return text if term.coefficient == 1.0 else f"{text} * {literal(term.coefficient)}"
 
 
 def _common(shared: list[Operand], gates: tuple[Operand, ...]) -> list[Operand]:
@@ -90,5 +90,6 @@ def _without(gates: tuple[Operand, ...], shared: list[Operand]) -> tuple[Operand
     return tuple(rest)
 
 
-def _literal(number: float) -> str:
+def literal(number: float) -> str:
+    """A number as it stands in a product."""
     return f"({number!r})" if number < 0 else repr(number)

@@ -6,27 +6,27 @@ import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 
-from archsearch.dsl import Expression, Operand
+from archsearch.dsl import Expression, Kind, Operand
 from archsearch.kernels.triton import adjoint
+from archsearch.kernels.triton.channel import channel_functions, channel_holes
 from archsearch.kernels.triton.expressions import load_text, pointer, scale_text, split, vector_text
+from archsearch.kernels.triton.gradients.holes import gradient_holes, in_one_place
+from archsearch.kernels.triton.serial import serial_holes, serial_operands, span
 from archsearch.kernels.triton.single_step import step_holes
+from archsearch.kernels.triton.solving import solve_functions, solve_holes
+from archsearch.kernels.triton.strengths import at_writes, plain_targets
 from archsearch.kernels.triton.template import filled, folded
+from archsearch.kernels.triton.text import function
 from archsearch.lowering import NormalForm, canonical_text
 
-KERNELS = ("solve", "scan", "reverse", "gradients", "step")
 ROLES = ("residual", "write", "read")
 STRONGEST = -104.5
 """The log decay from which on a decay is 0 in float32; see `archsearch.kernels.operands.strongest`."""
 
 
-def span(form: NormalForm) -> int:
-    """Rows a token in the kernels: those of the rule, and idle ones up to a power of two."""
-    return 1 << (len(form.rows) - 1).bit_length()
-
-
 def keeps_rows(form: NormalForm) -> bool:
     """Whether decayed rows are written once for the serial kernels, which otherwise form them from the operands."""
-    return form.decay_kind == "channel" or len(form.rows) > 2
+    return form.decay_kind == "channel"
 
 
 def has_bonus(form: NormalForm) -> bool:
@@ -38,17 +38,24 @@ def has_bonus(form: NormalForm) -> bool:
 def source(form: NormalForm, chunk_size: int | None = None) -> str:
     """The module that runs `form`, one text for all sizes, dtypes and chunk sizes."""
     del chunk_size  # a parameter of the kernels, not of their text
-    return _source(form)
+    return _source(at_writes(form))
 
 
 @lru_cache(maxsize=256)
 def _source(form: NormalForm) -> str:
     flags = _flags(form)
     holes = _holes(form)
-    kernels = (("accumulate",) if form.decays else ()) + KERNELS
+    channel = form.decay_kind == "channel"
+    chunks = (
+        ("solve_channel", "scan", "reverse", "gradients_channel")
+        if channel
+        else ("solve", "scan", "reverse", "gradients")
+    )
+    kernels = (*(("quads",) if channel else ()), *chunks, "step")
     parts = [filled(name, holes, flags) for name in ("header", *kernels)]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
-    return "\n".join(folded(line) for line in text.split("\n"))
+    opening, doc, code = text.split('"""', 2)
+    return '"""'.join((opening, doc, "\n".join(folded(line) for line in code.split("\n"))))
 
 
 def _flags(form: NormalForm) -> dict[str, bool]:
@@ -57,15 +64,16 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "channel": form.decay_kind == "channel",
         "scalar": form.decay_kind != "channel",
         "several": len(form.rows) > 1,
-        "long": span(form) > 4,
-        "quarters": span(form) > 4 and any(row.residual for row in form.rows),
+        "spread": len(form.rows) > 1 and form.decay_kind == "scalar",
         "kept": keeps_rows(form),
         "same": _same(form),
         "signed": any(decay.sign is not None for decay in form.decays),
         "learned_decay": adjoint.learned_decay(form),
         "residual": any(row.residual for row in form.rows),
         "target": any(row.target for row in form.rows),
-        "push_targets": any(row.target for row in form.rows) or has_bonus(form),
+        "push_targets": (any(row.target for row in form.rows) and not _targets_are_plain(form)) or has_bonus(form),
+        "one_place": in_one_place(form),
+        "idle": span(form) > len(form.rows),
         "bonus": has_bonus(form),
     }
 
@@ -78,6 +86,7 @@ def _same(form: NormalForm) -> bool:
 
 
 def _holes(form: NormalForm) -> dict[str, str]:
+    channel = form.decay_kind == "channel"
     gradients = [f"g_{operand.name}" for operand in (*adjoint.tiled(form), *adjoint.numbers(form))]
     return {
         "title": f"{form.name}: generated chunkwise kernels.",
@@ -85,34 +94,39 @@ def _holes(form: NormalForm) -> dict[str, str]:
         "hash": hashlib.sha256(canonical_text(form).encode()).hexdigest(),
         "span": str(span(form)),
         "count": str(len(form.rows)),
-        "levels": str(_levels(form)),
         "strongest": repr(STRONGEST),
         "pointers": ", ".join(pointer(operand) for operand in form.operands),
         "gradient_pointers": ", ".join(gradients),
         "seen_by_read": str(sum(row.stage < form.read.stage for row in form.rows)),
         "zero_numbers": "\n".join(f"total_{o.name} = tl.zeros((C,), tl.float32)" for o in adjoint.numbers(form))
         or "pass",
-        "push_targets": adjoint.targets_text(form),
-        "push": adjoint.keys_text(form),
+        **(_channel_holes(form) if channel else gradient_holes(form)),
         "sign_index": "" if form.decay_kind == "channel" else "[:, None]",
+        "advance": "\n".join(_advance(operand) for operand in form.operands if not _has_values(operand)),
+        "bonus_pointers": _bonus_pointers(form),
+        **serial_holes(form),
+        **(channel_holes(form) if form.decay_kind == "channel" else solve_holes(form)),
+        "times": str((4 * span(form)).bit_length() - 1),
         "functions": "\n\n\n".join(_functions(form)),
         **step_holes(form),
     }
 
 
-def _levels(form: NormalForm) -> int:
-    """How often the largest block that is inverted halves: 64 rows, or half of the shortest chunk, 8 tokens."""
-    return max(6, (8 * span(form)).bit_length() - 1)
+def _channel_holes(form: NormalForm) -> dict[str, str]:
+    return {"push_targets": adjoint.targets_text(form), "push": adjoint.keys_text(form)}
+
+
+def _targets_are_plain(form: NormalForm) -> bool:
+    """Whether `reverse` leaves the gradients of values as they are."""
+    return form.decay_kind != "channel" and bool(plain_targets(form))
 
 
 def _functions(form: NormalForm) -> list[str]:
     """The helpers that know the rule: rows of every role, their decay and sign, what a row sees of its own token."""
     signed = any(decay.sign is not None for decay in form.decays)
     channel = form.decay_kind == "channel"
-    functions: list[str] = []
-    if any(row.target for row in form.rows):
-        functions.append(_target(form))
-    for role in ROLES:
+    functions: list[str] = channel_functions(form) if channel else solve_functions(form)
+    for role in () if channel else ROLES:
         if role == "residual" and not any(row.residual for row in form.rows):
             continue
         expressions = _expressions(form, role)
@@ -125,9 +139,9 @@ def _functions(form: NormalForm) -> list[str]:
             functions.append(_sign(form, role))
         if channel:
             functions.append(_rows(form, role, signed=signed))
-    if form.decays:
+    if form.decays and not channel:
         functions.append(_decay_of_token(form))
-    if signed:
+    if signed and not channel:
         functions.append(_flips_of_token(form))
     if has_bonus(form):
         functions += _bonus(form)
@@ -150,11 +164,6 @@ def _places(form: NormalForm, role: str) -> tuple[int, ...]:
     if role == "read":
         return (form.read.decays,)
     return tuple(0 if role == "residual" and row.previous else row.decays for row in form.rows)
-
-
-def _function(name: str, parameters: str, doc: str, lines: list[str]) -> str:
-    body = "\n".join("    " + line for line in lines)
-    return f'@triton.jit\ndef {name}({parameters}):\n    """{doc}"""\n{body}'
 
 
 def _by_substep(texts: tuple[str, ...], combine: str, zero: str, text: Callable[[int, str], str]) -> list[str]:
@@ -181,19 +190,31 @@ def _vector(form: NormalForm, role: str, expressions: tuple[Expression, ...]) ->
     )
     sizes = "H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
     parameters = f"token, sub, here, head, channel, {_pointers(form)}, {sizes}"
-    return _function(
+    return function(
         f"{role}_vector", parameters, f"The {role} addresses [N, BK] without the numbers that scale whole rows.", lines
     )
 
 
-def _target(form: NormalForm) -> str:
-    targets = [row.target for row in form.rows]
-    zero = "tl.zeros((token.shape[0], channel.shape[0]), tl.float32)"
-    lines = _by_substep(
-        tuple("x" if v else "" for v in targets), "+=", zero, lambda r, here: vector_text(targets[r], here)
-    )
-    parameters = f"token, sub, here, head, channel, {_pointers(form)}, HV: tl.constexpr, V: tl.constexpr"
-    return _function("target_rows", parameters, "The targets [N, BV].", lines)
+def _advance(operand: Operand) -> str:
+    """The operand from the first token of a chunk on."""
+    if operand.is_address:
+        return f"{pointer(operand)} += start * (H * K)"
+    if operand.per == "channel":
+        return f"{pointer(operand)} += start * (HV * K)"
+    return f"{pointer(operand)} += start * HV"
+
+
+def _has_values(operand: Operand) -> bool:
+    """Whether an operand has V channels."""
+    return operand.kind is Kind.VALUE or (operand.per == "channel" and operand.of == "value")
+
+
+def _bonus_pointers(form: NormalForm) -> str:
+    """Parameters of `scan` for the operands of the bonus's target that it does not load anyway."""
+    if not has_bonus(form):
+        return ""
+    known = serial_operands(form)
+    return "".join(f"{pointer(operand)}, " for operand in form.operands if operand not in known)
 
 
 def _bonus(form: NormalForm) -> list[str]:
@@ -203,10 +224,10 @@ def _bonus(form: NormalForm) -> list[str]:
     keys = f"token, here, head, channel, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
     values = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, V: tl.constexpr"
     return [
-        _function(
+        function(
             "bonus_pairs", keys, "The products [N, BK] whose sum weights the bonus.", [f"return {' * '.join(factors)}"]
         ),
-        _function(
+        function(
             "bonus_targets", values, "What the bonus adds [N, BV].", [f"return {vector_text(bonus.target, 'here')}"]
         ),
     ]
@@ -221,20 +242,21 @@ def _scale(form: NormalForm, role: str, expressions: tuple[Expression, ...], *, 
 
     lines = _by_substep(tuple("x" if p.vector else "" for p in parts), "+=", "tl.where(here, 0.0, 0.0)", text)
     if signed:
-        flip = f"{role}_sign(token, place, sub, here, head, 0, slot, sign, {_pointers(form)}, HV, 1, C)"
+        total = "decayed(sign, slot, place, 0, C, 1)"
+        flip = f"{role}_sign({total}, token, place, sub, here, head, 0, {_pointers(form)}, HV, 1)"
         lines[-1] = f"{lines[-1]} * {flip}"
     parameters = f"token, place, sub, here, head, slot, sign, {_pointers(form)}, HV: tl.constexpr, C: tl.constexpr"
-    return _function(f"{role}_scale", parameters, f"The numbers [N] that scale the rows of {role}_vector.", lines)
+    return function(f"{role}_scale", parameters, f"The numbers [N] that scale the rows of {role}_vector.", lines)
 
 
 def _decay(form: NormalForm, role: str) -> str:
-    lines = ["rows = decayed(decay, slot, place, channel, C, K)"]
+    channel = form.decay_kind == "channel"
+    lines = [f"rows = {'decayed(decay, slot, place, channel, C, K)' if channel else 'total'}"]
     # Channels past K have no G of their own, so what a number a head takes back there would leave a positive exponent.
     lines += _after_place(form, role, lambda d, here: f"rows -= {_point_text(form, d, here)}")
-    sizes = "HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
-    parameters = f"token, place, sub, here, head, channel, slot, decay, {_pointers(form)}, {sizes}"
+    parameters = _place_parameters(form, "decay")
     shape = "[N, BK]" if form.decay_kind == "channel" else "[N]"
-    return _function(
+    return function(
         f"{role}_decay",
         parameters,
         f"G {shape} at the places of the {role} rows.",
@@ -243,7 +265,7 @@ def _decay(form: NormalForm, role: str) -> str:
 
 
 def _sign(form: NormalForm, role: str) -> str:
-    lines = ["rows = decayed(sign, slot, place, channel, C, K)"]
+    lines = [f"rows = {'decayed(sign, slot, place, channel, C, K)' if form.decay_kind == 'channel' else 'total'}"]
 
     def flip(d: int, here: str) -> str | None:
         sign = form.decays[d].sign
@@ -254,14 +276,20 @@ def _sign(form: NormalForm, role: str) -> str:
         return f"rows = tl.where({load}{wide} < 0, -rows, rows)"
 
     lines += _after_place(form, role, flip)
-    sizes = "HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
-    parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, {sizes}"
-    return _function(
+    return function(
         f"{role}_sign",
-        parameters,
+        _place_parameters(form, "sign"),
         f"The sign of the decay since the chunk's start at the places of the {role} rows.",
         [*lines, "return rows"],
     )
+
+
+def _place_parameters(form: NormalForm, buffer: str) -> str:
+    """Where channels decay, G or its sign is loaded from a buffer; elsewhere `total` is its value at each row."""
+    if form.decay_kind == "channel":
+        sizes = "HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
+        return f"token, place, sub, here, head, channel, slot, {buffer}, {_pointers(form)}, {sizes}"
+    return f"total, token, place, sub, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
 
 
 def _after_place(form: NormalForm, role: str, text: Callable[[int, str], str | None]) -> list[str]:
@@ -301,7 +329,7 @@ def _rows(form: NormalForm, role: str, *, signed: bool) -> str:
         )
     sizes = "H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
     parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, {sizes}"
-    return _function(
+    return function(
         f"{role}_rows", parameters, f"The {role} addresses [N, BK] whole, in float32.", [*lines, "return rows"]
     )
 
@@ -310,7 +338,7 @@ def _decay_of_token(form: NormalForm) -> str:
     texts = [_point_text(form, d, "here") for d in range(len(form.decays))]
     zero = " + tl.zeros((token.shape[0], channel.shape[0]), tl.float32)" if form.decay_kind == "channel" else ""
     parameters = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
-    return _function(
+    return function(
         "decay_of_token",
         parameters,
         "The log decay of all decay points of a token.",
@@ -326,7 +354,7 @@ def _flips_of_token(form: NormalForm) -> str:
             texts.append(f"({load_text(decay.sign, 'token', 'here', 'channel')}{wide} < 0).to(tl.int32)")
     zero = " + tl.zeros((token.shape[0], channel.shape[0]), tl.int32)" if form.decay_kind == "channel" else ""
     parameters = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
-    return _function(
+    return function(
         "flips_of_token",
         parameters,
         "How many decay points of a token turn the sign.",
@@ -343,12 +371,12 @@ def _seen(form: NormalForm) -> str:
     counts = [0 if row.previous else sum(other.stage < row.stage for other in form.rows) for row in form.rows]
     doc = "How many rows of its own token a row's residual sees."
     if counts == list(range(len(counts))):
-        return _function("seen", "sub", doc, ["return sub"])
+        return function("seen", "sub", doc, ["return sub"])
     lines = [
         "count = sub * 0",
         *(f"count = tl.where(sub == {r}, {count}, count)" for r, count in enumerate(counts) if count),
     ]
-    return _function("seen", "sub", doc, [*lines, "return count"])
+    return function("seen", "sub", doc, [*lines, "return count"])
 
 
 def _substep(form: NormalForm) -> str:
@@ -358,6 +386,6 @@ def _substep(form: NormalForm) -> str:
         f"mine = (tl.arange(0, {n}) == sub)[None, :, None]",
         "return tl.sum(tl.where(mine, parts, 0.0), 1)",
     ]
-    return _function(
+    return function(
         "substep", "tile, sub: tl.constexpr, C: tl.constexpr", "The rows of one substep: [R, B] -> [C, B].", lines
     )

@@ -9,17 +9,23 @@ import torch
 from torch import Tensor
 
 from archsearch.kernels.call import Call, Result
-from archsearch.kernels.triton import forms, launch, sizes
+from archsearch.kernels.triton import eager, launch
+from archsearch.kernels.triton.setup import setup_of
 from archsearch.lowering import NormalForm
 
-Forward = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""Output, state, and the eight buffers of `sizes.Saved`."""
+Forward = tuple[Tensor, Tensor, list[Tensor]]
+"""Output, state, and those buffers of `Saved` that the rule has."""
 
 
 def run(form: NormalForm, key: str, call: Call, chunk_size: int | None) -> Result:
     """All tokens of all sequences; `key` is that of the form."""
     tensors = [call.tensors[operand.name] for operand in form.operands]
-    output, state, *_ = chunkwise(tensors, call.initial_state, call.cu_seqlens, call.scale, chunk_size or 0, key)
+    start = call.initial_state
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *(() if start is None else (start,))))
+    if eager.applies(tensors):
+        setup = setup_of(key, tensors, start, call.cu_seqlens, chunk_size or 0)
+        return Result(*eager.Chunkwise.apply(setup, call.cu_seqlens, call.scale, keep, start, *tensors))
+    output, state, _ = chunkwise(tensors, start, call.cu_seqlens, call.scale, chunk_size or 0, keep, key)
     return Result(output, state)
 
 
@@ -38,13 +44,17 @@ def chunkwise(
     cu_seqlens: Tensor | None,
     scale: float,
     chunk_size: int,
+    keep: bool,
     key: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """`Forward`. `tensors` in the order of the form's operands; chunk_size 0: the plan's choice."""
-    form = forms.form(key)
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """`Forward`. `tensors` in the order of the form's operands; chunk_size 0: the plan's choice.
+
+    `keep`: the state at every chunk's start and D are left for the backward, which else computes them again.
+    """
+    setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
     with torch.cuda.device_of(tensors[0]):
-        output, state, saved = launch.forward(form, tensors, initial_state, cu_seqlens, scale, chunk_size or None)
-    return _flat(output, state, saved)
+        output, state, saved = launch.forward(setup, tensors, initial_state, cu_seqlens, scale, keep=keep)
+    return output, state, [buffer for buffer in saved if buffer is not None]
 
 
 @chunkwise.register_fake
@@ -54,17 +64,12 @@ def _(
     cu_seqlens: Tensor | None,
     scale: float,
     chunk_size: int,
+    keep: bool,
     key: str,
 ) -> Forward:
-    form, first = forms.form(key), tensors[0]
-    size = sizes.sizes_of(form, tensors, initial_state, cu_seqlens)
-    use = sizes.plan_of(form, tensors, size, chunk_size or None)
-    count = sizes.chunk_count(size, use.chunk, packed=cu_seqlens is not None)
-    shape = (size.batch, size.tokens, size.value_heads, size.value_dim)
-    output = first.new_empty(shape, dtype=sizes.output_dtype(form, tensors))
-    states = (size.sequences, size.value_heads, size.key_dim, size.value_dim)
-    state = first.new_empty(states, dtype=torch.float32)
-    return _flat(output, state, sizes.new_saved(form, size, use, count, first))
+    setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
+    output, state = launch.new_results(setup, tensors[0])
+    return output, state, [buffer for buffer in setup.new(tensors[0], keep=keep) if buffer is not None]
 
 
 @torch.library.custom_op("archsearch::chunkwise_backward", mutates_args=())
@@ -73,19 +78,25 @@ def chunkwise_backward(
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
     saved: Sequence[Tensor],
-    d_output: Tensor,
-    d_state: Tensor,
+    d_output: Tensor | None,
+    d_state: Tensor | None,
     scale: float,
     chunk_size: int,
+    keep: bool,
     key: str,
 ) -> list[Tensor]:
-    """The gradient of every operand, then that of the initial state."""
-    form, kept = forms.form(key), sizes.Saved(*saved)
+    """The gradient of every operand that is no part of the gradient of the targets, of the initial state, of targets.
+
+    Parts of one tensor cannot leave an operation side by side: `_gradients` takes them out.
+    """
+    setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
     with torch.cuda.device_of(tensors[0]):
-        gradients, d_initial = launch.backward(
-            form, tensors, initial_state, cu_seqlens, kept, d_output, d_state, scale, chunk_size or None
-        )
-    return [*gradients, d_initial if initial_state is None else d_initial.to(initial_state.dtype)]
+        if d_output is None:
+            d_output = torch.zeros_like(launch.new_results(setup, tensors[0])[0])
+        kept = setup.saved(saved, keep=keep)
+        found = launch.backward(setup, tensors, initial_state, cu_seqlens, kept, d_output, d_state, scale)
+    d_initial = found.initial if initial_state is None else found.initial.to(initial_state.dtype)
+    return [*(gradient for gradient in found.operands if gradient is not None), d_initial, found.targets]
 
 
 @chunkwise_backward.register_fake
@@ -94,34 +105,40 @@ def _(
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
     saved: Sequence[Tensor],
-    d_output: Tensor,
-    d_state: Tensor,
+    d_output: Tensor | None,
+    d_state: Tensor | None,
     scale: float,
     chunk_size: int,
+    keep: bool,
     key: str,
 ) -> list[Tensor]:
-    like = d_state if initial_state is None else initial_state
-    return [*(tensor.new_empty(tensor.shape) for tensor in tensors), like.new_empty(like.shape)]
+    setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
+    state = launch.new_results(setup, tensors[0])[1]
+    return [
+        *(tensor.new_empty(tensor.shape) for i, tensor in enumerate(tensors) if i not in setup.plain),
+        state if initial_state is None else state.to(initial_state.dtype),
+        launch.new_targets(setup, tensors[0]),
+    ]
 
 
-def _flat(output: Tensor, state: Tensor, saved: sizes.Saved) -> Forward:
-    decay, sign, inverse, reads, bonus, kept_residual, kept_write, kept_read = saved
-    return output, state, decay, sign, inverse, reads, bonus, kept_residual, kept_write, kept_read
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors, initial_state, cu_seqlens, ctx.scale, ctx.chunk_size, ctx.key = inputs
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Forward) -> None:
+    tensors, initial_state, cu_seqlens, ctx.scale, ctx.chunk_size, ctx.keep, ctx.key = inputs
     ctx.count = len(tensors)
-    ctx.save_for_backward(*tensors, initial_state, cu_seqlens, *output[2:])
-    ctx.set_materialize_grads(True)
+    ctx.save_for_backward(*tensors, initial_state, cu_seqlens, *output[2])
+    ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx: Any, d_output: Tensor, d_state: Tensor, *_: Tensor) -> tuple[Any, ...]:
+def _gradients(ctx: Any, d_output: Tensor | None, d_state: Tensor | None, _: list[Tensor | None]) -> tuple[Any, ...]:
     tensors = list(ctx.saved_tensors[: ctx.count])
     initial_state, cu_seqlens, *saved = ctx.saved_tensors[ctx.count :]
-    settings = (ctx.scale, ctx.chunk_size, ctx.key)
-    found = chunkwise_backward(tensors, initial_state, cu_seqlens, saved, d_output, d_state, *settings)
-    return found[:-1], None if initial_state is None else found[-1], None, None, None, None
+    settings = (ctx.scale, ctx.chunk_size, ctx.keep, ctx.key)
+    *found, d_initial, d_targets = chunkwise_backward(
+        tensors, initial_state, cu_seqlens, saved, d_output, d_state, *settings
+    )
+    setup, rest = setup_of(ctx.key, tensors, initial_state, cu_seqlens, ctx.chunk_size), iter(found)
+    apart = [None if i in setup.plain else next(rest) for i in range(len(tensors))]
+    operands = launch.whole(setup, tensors, apart, d_targets)
+    return operands, None if initial_state is None else d_initial, None, None, None, None, None
 
 
 chunkwise.register_autograd(_gradients, setup_context=_keep)
@@ -131,12 +148,12 @@ chunkwise.register_autograd(_gradients, setup_context=_keep)
 def single_step(tensors: Sequence[Tensor], state: Tensor, scale: float, key: str) -> tuple[Tensor, Tensor]:
     """(output [B, HV, V], state after the token)."""
     with torch.cuda.device_of(state):
-        return launch.step(forms.form(key), tensors, state, scale)
+        return launch.step(setup_of(key, tensors, state, None, 0), tensors, state, scale)
 
 
 @single_step.register_fake
 def _(tensors: Sequence[Tensor], state: Tensor, scale: float, key: str) -> tuple[Tensor, Tensor]:
+    setup = setup_of(key, tensors, state, None, 0)
     batch, heads, _, value_dim = state.shape
-    dtype = sizes.output_dtype(forms.form(key), tensors)
-    output = state.new_empty((batch, heads, value_dim), dtype=dtype)
+    output = state.new_empty((batch, heads, value_dim), dtype=setup.output_dtype)
     return output, state.new_empty(state.shape, dtype=torch.float32)

@@ -1,4 +1,7 @@
-"""Sizes of the kernels: a pure function of the rule, the head sizes and the dtype. Nothing is tuned at run time."""
+"""Sizes of the kernels: a pure function of the rule, the head sizes, the dtype and how many lanes share the card.
+
+Nothing is tuned at run time.
+"""
 
 from __future__ import annotations
 
@@ -13,95 +16,159 @@ FEWEST = 32
 """Rows a chunk. With 16, Triton 3.6 on Hopper computes a float32 rule with a decay per channel wrongly."""
 ROWS = 64
 """Rows a chunk by default."""
+SHORTEST_PIECE = 16
+"""Chunks that a piece has at least where pieces of a sequence run side by side: each costs its transition."""
+MANY_ROWS = 1 << 18
+"""Tokens times heads from which on tensor descriptors, which the host makes for a call, save more than they cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serial:
+    """Of one serial kernel: V block, warps, stages of its loop, whether tiles come by tensor descriptors."""
+
+    values: int
+    warps: int
+    stages: int
+    descriptors: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """Of the kernel of gradients: blocks of K and V, warps, stages of its loop over V."""
+
+    keys: int
+    values: int
+    warps: int
+    stages: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """C tokens a chunk and the blocks of channels of each kernel.
 
-    Products take operands of `dtype` with `precision` (`solve`: those of the inverse); `storage` is the dtype of
-    buffers between kernels.
+    Products take operands of `dtype` with `precision` (`solve_dtype`, `solve`: those of the inverse); `storage` is the
+    dtype of buffers between kernels. `segments`: pieces of a sequence that run side by side.
     """
 
     chunk: int
     key_size: int
     solve_keys: int
-    scan_values: int
+    scan: Serial
+    reverse: Serial
+    segments: int
+    gradient: Gradient
     gradient_keys: int
     gradient_values: int
-    scan_stages: int
     warps: int
     dtype: tl.dtype
     storage: torch.dtype
     precision: str
+    solve_dtype: tl.dtype
     solve: str
 
-    @property
-    def levels(self) -> int:
-        """How often a chunk halves."""
-        return self.chunk.bit_length() - 1
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a plan depends on. `chunks` is that of one sequence at `tokens` of T; packed sequences have 0."""
+
+    span: int
+    channel: bool
+    residual: bool
+    bonus: bool
+    key_dim: int
+    value_dim: int
+    tokens: int
+    lanes: int
+    packed: bool
+    dtype: torch.dtype
+    processors: int
+    """Streaming multiprocessors; 0 on a CPU."""
 
 
 def tokens_of_chunk(span: int, chunk_size: int | None) -> int:
-    """Tokens a chunk: the power of two nearest below `chunk_size` that gives 32 to 64 rows.
-
-    A token of more than four rows has 128 a chunk.
-    """
+    """Tokens a chunk: the power of two nearest below `chunk_size` that gives 32 to 64 rows."""
     most, least = max(SMALLEST, ROWS // span), max(SMALLEST, FEWEST // span)
     if chunk_size is None:
         return most
     return min(most, max(least, 1 << (chunk_size.bit_length() - 1)))
 
 
-def plan(
-    *,
-    span: int,
-    channel: bool,
-    residual: bool,
-    key_dim: int,
-    value_dim: int,
-    chunk_size: int | None,
-    dtype: torch.dtype,
-) -> Plan:
-    """The plan for addresses and values of `dtype`.
+def plan(problem: Problem, chunk_size: int | None) -> Plan:
+    """The plan for addresses and values of a dtype.
 
     Products take bfloat16 as it is, float16 as tf32 (its own range is too small for states), float32 as three tf32.
     """
-    wide = dtype != torch.bfloat16
-    keys, values = _power(key_dim), _power(value_dim)
-    chunk = tokens_of_chunk(span, chunk_size)
-    long = chunk * span > ROWS
-    precision = "tf32x3" if dtype == torch.float32 else "tf32"
+    wide = problem.dtype != torch.bfloat16
+    keys, values = power(problem.key_dim), power(problem.value_dim)
+    chunk = tokens_of_chunk(problem.span, chunk_size)
+    precision = "tf32x3" if problem.dtype == torch.float32 else "tf32"
+    segments = _segments(problem, chunk)
+    serial = _serial(problem, keys, values, wide=wide, segments=segments)
     return Plan(
         chunk=chunk,
         key_size=keys,
-        solve_keys=min(keys, 32 if channel or wide else 64),
-        scan_values=_scan_values(keys, values, wide=wide, long=long),
-        gradient_keys=min(keys, _gradient_keys(channel=channel, residual=residual, wide=wide, long=long)),
-        gradient_values=min(values, 32 if wide or long else 64),
-        scan_stages=1 if wide or keys > 128 or long else 2,
-        warps=8 if long else 4,
+        solve_keys=min(keys, 32 if problem.channel or wide else 128),
+        scan=serial,
+        reverse=serial,
+        segments=segments,
+        gradient=_gradient(problem, keys, values, wide=wide),
+        gradient_keys=min(keys, _gradient_keys(problem, wide=wide)),
+        gradient_values=min(values, 32 if wide else 64),
+        warps=4,
         dtype=tl.float32 if wide else tl.bfloat16,
         storage=torch.float32 if wide else torch.bfloat16,
         precision=precision,
+        solve_dtype=tl.float32 if wide else tl.bfloat16,
         solve=precision,
     )
 
 
-def _scan_values(keys: int, values: int, *, wide: bool, long: bool) -> int:
-    """The state [BV, K] stays in registers."""
-    if long and not wide:
-        return 64
-    most = 16 if wide and keys > 128 else 32 if wide or keys > 128 else 64
-    return min(values, most)
-
-
-def _gradient_keys(*, channel: bool, residual: bool, wide: bool, long: bool) -> int:
-    """Narrower where more tiles are alive at once."""
-    if long or (channel and wide):
-        return 16
-    return 32 if wide or (channel and residual) else 64
-
-
-def _power(size: int) -> int:
+def power(size: int) -> int:
+    """The power of two, 16 or more, that holds a head size."""
     return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+def _serial(problem: Problem, keys: int, values: int, *, wide: bool, segments: int) -> Serial:
+    """The transposed state [BV, K] stays in registers; a product's left operand wants 64 rows a group of four warps."""
+    if wide or keys > 128:
+        return Serial(
+            min(values, 16 if wide and keys > 128 else 32), 4, 1 if wide or keys > 128 else 2, descriptors=False
+        )
+    filled = problem.lanes * segments * 8 >= problem.processors * 7
+    block = 128 if values >= 128 and filled else 64
+    stages = 2 if problem.channel else 3  # kept rows fill the shared memory sooner
+    return Serial(min(values, block), 8 if min(values, block) == 128 else 4, stages, descriptors=_describable(problem))
+
+
+def _describable(problem: Problem) -> bool:
+    """Whether tiles can come by tensor descriptors: rows of whole 16 bytes, each sequence apart, work enough."""
+    aligned = problem.key_dim % 8 == 0 and problem.value_dim % 8 == 0
+    many = problem.tokens * problem.lanes >= MANY_ROWS
+    return problem.processors > 0 and aligned and many and not problem.packed and not problem.bonus
+
+
+def _segments(problem: Problem, chunk: int) -> int:
+    """A power of two of pieces that fills the card when there are fewer lanes than half its processors."""
+    if problem.packed or problem.processors == 0 or problem.key_dim > 128:
+        return 1
+    chunks = (problem.tokens + chunk - 1) // chunk
+    pieces = 1
+    while problem.lanes * pieces * 4 <= problem.processors and chunks >= 2 * pieces * SHORTEST_PIECE:
+        pieces *= 2
+    return pieces
+
+
+def _gradient(problem: Problem, keys: int, values: int, *, wide: bool) -> Gradient:
+    """Where a token has one row that sees the state, eight warps take 128 keys at once; elsewhere four take 64."""
+    if wide:
+        return Gradient(min(keys, 32), min(values, 32), 4, 2)
+    if problem.span == 1 and problem.residual and keys >= 128:
+        return Gradient(128, min(values, 64), 8, 3)
+    return Gradient(min(keys, 64), min(values, 64), 4, 3)
+
+
+def _gradient_keys(problem: Problem, *, wide: bool) -> int:
+    """Narrower where more tiles are alive at once."""
+    if problem.channel and wide:
+        return 16
+    return 32 if wide or (problem.channel and problem.residual) else 64

@@ -47,11 +47,21 @@ def folded(line: str, width: int = 120) -> str:
         return line
     inside = line.endswith(",")  # of brackets that an earlier line opened
     indent = " " * (len(line) - len(line.lstrip()) + (0 if inside else 8))
-    lines, depth = [""], int(inside)
-    for piece in re.split(BREAK, line):
-        if depth > 0 and len(lines[-1]) + len(piece.rstrip()) > width:
+    lines = [""]
+    for piece in _pieces(line, int(inside)):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
             lines[-1] = lines[-1].rstrip()
             lines.append(indent)
         lines[-1] += piece
-        depth += sum(piece.count(c) for c in "([") - sum(piece.count(c) for c in ")]")
     return "\n".join(lines)
+
+
+def _pieces(line: str, depth: int) -> list[str]:
+    """A line cut where it may be broken; `depth` counts the brackets that are open at its start."""
+    pieces = [""]
+    for piece in re.split(BREAK, line):
+        if depth > 0:
+            pieces.append("")
+        pieces[-1] += piece
+        depth += sum(piece.count(c) for c in "([") - sum(piece.count(c) for c in ")]")
+    return pieces

@@ -2,21 +2,27 @@
 
 import json
 import re
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.dsl import Kind
-from archsearch.kernels.triton import launch
-from archsearch.lowering import NormalForm, lower
+from archsearch.kernels.triton import forms, launch, setup
+from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64"}
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int64: "i64"}
 FOUND: dict[str, dict[str, int]] = {}
+TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+PROCESSORS = 132
 
 
 class Kernel:
@@ -30,7 +36,7 @@ class Kernel:
 
     def compiled(self, *tensors: Any, **named: Any) -> None:
         """Note the largest number of products in flight inside a loop, and the shared memory."""
-        options = {name: named.pop(name) for name in ("num_warps", "num_stages") if name in named}
+        options = {name: named.pop(name) for name in ("num_warps", "num_stages", "maxnreg") if name in named}
         given = dict(zip(self.function.arg_names, tensors, strict=False)) | named
         types: dict[str, str] = {}
         constants: dict[tuple[int], Any] = {}
@@ -40,17 +46,32 @@ class Kernel:
             if parameter.is_constexpr or value is None:
                 types[parameter.name], constants[place,] = "constexpr", value
             elif isinstance(value, torch.Tensor):
-                types[parameter.name], attributes[place,] = TYPES[value.dtype], [["tt.divisibility", 16]]
+                types[parameter.name], attributes[place,] = f"*{NAMES[value.dtype]}", [["tt.divisibility", 16]]
+            elif isinstance(value, TensorDescriptor):
+                shape = ", ".join(str(size) for size in value.block_shape)
+                types[parameter.name] = f"tensordesc<{NAMES[value.base.dtype]}[{shape}]>"
             else:
                 types[parameter.name] = "fp32" if isinstance(value, float) else "i32"
         source = ASTSource(self.function, types, constants, attributes)
         compiled = cast(Any, triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options))
         pending = [int(number) for number in re.findall(r"pendings = (\d+)", compiled.asm["ttgir"])]
-        FOUND[self.function.__name__] = {
+        name = self.function.__name__ + "".join(f" {flag}" for flag in ("PIECES", "SAVE") if given.get(flag))
+        FOUND[name] = {
+            **resources(compiled.asm["cubin"]),
             "in flight": max(pending, default=0),
             "shared memory": compiled.metadata.shared,
             "products": len(re.findall(r"warp_group_dot ", compiled.asm["ttgir"])),
         }
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers a thread and bytes of its stack, which is where registers are spilled to."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run([TOOL, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    found = {name: re.search(rf"{name}:(\d+)", text) for name in ("REG", "STACK")}
+    return {"registers": int(found["REG"][1]), "stack": int(found["STACK"][1])}  # pyright: ignore[reportOptionalSubscript]
 
 
 class Module:
@@ -63,25 +84,31 @@ class Module:
         return Kernel(getattr(self.module, name))
 
 
-def main(name: str) -> None:
-    """Both passes of a rule of the zoo at K = V = 128 in bfloat16."""
+def main(name: str, batch: int, tokens: int, heads: int, width: int) -> None:
+    """Both passes of a rule of the zoo at K = V = `width` in bfloat16."""
     form = lower(rules[name])
-    load = launch.kernels_of
+    load = setup.modules.load
 
-    def replaced(form: NormalForm) -> Any:
-        return Module(load(form))
+    def replaced(name: str, text: str) -> Any:
+        return Module(load(name, text))
 
-    launch.kernels_of = replaced
-    sizes = {"B": 1, "T": 128, "H": 1, "HV": 1, "K": 128, "V": 128}
+    def processors(device: torch.device) -> int:
+        return PROCESSORS
+
+    setup.modules.load = replaced
+    setup.processors = processors
+    extents = {"B": batch, "T": tokens, "H": heads, "HV": heads, "K": width, "V": width}
     tensors: list[torch.Tensor] = []
     for operand in form.operands:
         wide = operand.kind in (Kind.GATE, Kind.LOG_DECAY)
-        shape = [sizes[dim] for dim in operand.shape.strip("[]").split(", ")]
-        tensors.append(torch.zeros(shape, dtype=torch.float32 if wide else torch.bfloat16))
-    output, state, saved = launch.forward(form, tensors, None, None, 1.0, None)
-    launch.backward(form, tensors, None, None, saved, output, state, 1.0, None)
+        shape = [extents[dim] for dim in operand.shape.strip("[]").split(", ")]
+        tensors.append(torch.empty(shape, dtype=torch.float32 if wide else torch.bfloat16, device="meta"))
+    made = setup.setup_of(forms.key(form), tensors, None, None, 0)
+    output, state, kept = launch.forward(made, tensors, None, None, 1.0, keep=True)
+    launch.forward(made, tensors, None, None, 1.0, keep=False)
+    launch.backward(made, tensors, None, None, kept, output, state, 1.0)
     sys.stdout.write(json.dumps(FOUND))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *(int(number) for number in sys.argv[2:]))

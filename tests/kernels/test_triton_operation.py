@@ -14,7 +14,9 @@ from archsearch.dsl import Rule
 from archsearch.kernels.conformance import Shape
 from archsearch.kernels.conformance.inputs import draw
 from archsearch.kernels.dispatch import compile
-from archsearch.kernels.triton import forms, launch, operation
+from archsearch.kernels.triton import eager, forms, launch, operation, plan
+from archsearch.kernels.triton import setup as setups
+from archsearch.kernels.triton.setup import setup_of
 from archsearch.lowering import lower
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
@@ -34,7 +36,7 @@ def arguments(rule: Rule) -> tuple[Any, ...]:
     """What the operation takes, for a rule at a chunk size of 16."""
     form, given = lower(rule), operands(rule)
     state = torch.randn(1, 2, 16, 16, device=DEVICE, requires_grad=True)
-    return ([given[operand.name] for operand in form.operands], state, None, 0.25, 16, forms.key(form))
+    return ([given[operand.name] for operand in form.operands], state, None, 0.25, 16, True, forms.key(form))
 
 
 @pytest.mark.parametrize("name", ["q_delta", "gla"])
@@ -43,7 +45,7 @@ def test_opcheck_passes(name: str) -> None:
 
 
 def test_opcheck_of_a_token_passes() -> None:
-    tensors, state, _, scale, _, key = arguments(rules["q_delta"])
+    tensors, state, _, scale, _, _, key = arguments(rules["q_delta"])
     token = [tensor[:, :1].detach() for tensor in tensors]
     torch.library.opcheck(operation.single_step, (token, state.detach(), scale, key))
 
@@ -73,6 +75,47 @@ def test_the_compiler_keeps_one_graph_and_the_same_numbers() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def results(rule: Rule, given: dict[str, Tensor]) -> list[Tensor]:
+    """Output, final state and all gradients."""
+    found = compile(rule, "triton", chunk_size=32)(scale=None, **given)
+    loss = found.output.square().sum() + found.state.sum()
+    return [found.output, found.state, *torch.autograd.grad(loss, list(given.values()))]
+
+
+@pytest.mark.parametrize("name", ["q_delta", "kda"])
+def test_the_operation_and_the_eager_function_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = operands(rules[name])
+    one = results(rules[name], given)
+    monkeypatch.setattr(eager, "applies", lambda tensors: False)
+    assert all(torch.equal(a, b) for a, b in zip(one, results(rules[name], given), strict=True))
+
+
+@pytest.mark.parametrize("descriptors", [False, True])
+@pytest.mark.parametrize("name", ["gated_delta_net", "eda_scalar", "kda"])
+def test_pieces_of_a_sequence_side_by_side_change_nothing(
+    name: str, descriptors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = dataclasses.replace(SHAPE, tokens=150)
+    drawn = draw(lower(rules[name]), shape, dtype=torch.float32, device=DEVICE)
+    given = {operand: tensor.requires_grad_() for operand, tensor in drawn.tensors.items()}
+    whole = results(rules[name], given)
+    plans: list[plan.Plan] = []
+
+    def cut(problem: plan.Problem, chunk_size: int | None) -> plan.Plan:
+        found = plan.plan(problem, chunk_size)
+        use = dataclasses.replace(found.scan, descriptors=descriptors)
+        plans.append(dataclasses.replace(found, segments=2, scan=use, reverse=use))
+        return plans[-1]
+
+    setups.setup.cache_clear()
+    monkeypatch.setattr(setups, "plan", cut)
+    pieces = results(rules[name], given)
+    setups.setup.cache_clear()
+    assert plans and all(use.segments == 2 and use.scan.descriptors is descriptors for use in plans)
+    for one, other in zip(pieces, whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
 class Calls(TorchDispatchMode):
     """The names of all operations that reach the dispatcher."""
 
@@ -88,17 +131,19 @@ class Calls(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["eda_q_delta", "gdn2"])
 def test_the_passes_call_neither_products_nor_autograd_of_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = rules[name]
-    tensors, state, _, scale, chunk, _ = arguments(rule)
+    tensors, state, _, scale, chunk, keep, key = arguments(rule)
+    setup = setup_of(key, tensors, state, None, chunk)
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("autograd was called")
 
     with Calls() as calls, torch.no_grad():
-        output, final, saved = launch.forward(lower(rule), tensors, state, None, scale, chunk)
+        output, final, saved = launch.forward(setup, tensors, state, None, scale, keep=keep)
         monkeypatch.setattr(torch.autograd, "grad", refuse)
         monkeypatch.setattr(torch.autograd, "backward", refuse)
         ones = torch.ones_like(output), torch.ones_like(final)
-        gradients, _ = launch.backward(lower(rule), tensors, state, None, saved, *ones, scale, chunk)
+        found = launch.backward(setup, tensors, state, None, saved, *ones, scale)
+        gradients = launch.whole(setup, tensors, found.operands, found.targets)
     assert "empty.memory_format" in calls.names
     assert not {called for called in calls.names if any(product in called.split(".")[0] for product in PRODUCTS)}
     assert all(gradient.isfinite().all() and gradient.abs().max() > 0 for gradient in gradients)

@@ -1,0 +1,59 @@
+"""The passes as an autograd function: what runs when no compiler looks on, at less cost than a custom operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from archsearch.kernels.triton import launch
+from archsearch.kernels.triton.setup import Setup
+
+
+def applies(tensors: list[Tensor]) -> bool:
+    """Whether nobody traces or stands in for these tensors."""
+    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+        return False
+    return all(type(tensor) is Tensor or type(tensor) is nn.Parameter for tensor in tensors)
+
+
+class Chunkwise(torch.autograd.Function):
+    """(setup, cu_seqlens, scale, keep, initial state, operands...) -> (output, final state), as the operation."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,
+        setup: Setup,
+        cu_seqlens: Tensor | None,
+        scale: float,
+        keep: bool,
+        initial_state: Tensor | None,
+        *tensors: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The pass forward."""
+        with torch.cuda.device_of(tensors[0]):
+            output, state, saved = launch.forward(setup, tensors, initial_state, cu_seqlens, scale, keep=keep)
+        if keep:
+            ctx.save_for_backward(
+                cu_seqlens, initial_state, *tensors, *(buffer for buffer in saved if buffer is not None)
+            )
+        ctx.setup, ctx.scale, ctx.count = setup, scale, len(tensors)
+        ctx.set_materialize_grads(False)
+        return output, state
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_output: Tensor | None, d_state: Tensor | None) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The pass back."""
+        setup: Setup = ctx.setup
+        cu_seqlens, initial_state, *rest = ctx.saved_tensors
+        tensors, saved = rest[: ctx.count], setup.saved(rest[ctx.count :], keep=True)
+        with torch.cuda.device_of(tensors[0]):
+            if d_output is None:
+                d_output = torch.zeros_like(launch.new_results(setup, tensors[0])[0])
+            found = launch.backward(setup, tensors, initial_state, cu_seqlens, saved, d_output, d_state, ctx.scale)
+        d_initial = None if initial_state is None else found.initial.to(initial_state.dtype)
+        return None, None, None, None, d_initial, *launch.whole(setup, tensors, found.operands, found.targets)

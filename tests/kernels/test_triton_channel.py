@@ -1,0 +1,64 @@
+"""Kernels of rules whose channels decay on their own, where decays are extreme and head sizes fill no block."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from archsearch import compile
+from archsearch.dsl import Kind, Rule
+from archsearch.kernels.conformance.made_up import RULES
+from archsearch.lowering import NormalForm, lower
+from archsearch.mixers.zoo import rules
+
+NAMED: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
+CASES = ("kda", "gla", "gdn2", "eda", "signed_between", "three", "previous_per_channel")
+"""One, two and four rows a token, every row at one place and at several, without residuals, with signs."""
+LOGS = (0.0, -0.01, -0.5, -50.0, -1e4, float("-inf"))
+SIZES = {"B": 1, "T": 41, "H": 1, "HV": 1, "K": 60, "V": 20}
+
+
+def drawn(form: NormalForm, seed: int) -> dict[str, Tensor]:
+    """Inputs in float64: unit addresses, strengths in (0, 1), log decays of which many are 0 or as good as -inf."""
+    chance = torch.Generator().manual_seed(seed)
+    found: dict[str, Tensor] = {}
+    for operand in form.operands:
+        x = torch.randn([SIZES[dim] for dim in operand.shape.strip("[]").split(", ")], generator=chance).double()
+        match operand.kind:
+            case Kind.KEY | Kind.QUERY:
+                x = torch.nn.functional.normalize(x, dim=-1)
+            case Kind.LOG_DECAY:
+                x = torch.tensor(LOGS, dtype=torch.float64)[torch.randint(len(LOGS), x.shape, generator=chance)]
+            case Kind.SIGN:
+                x = torch.where(x < 0, -1.0, 1.0).double()
+            case Kind.GATE | Kind.CHANNEL_GATE:
+                x = torch.sigmoid(x)
+            case _:
+                pass
+        found[operand.name] = x
+    return found
+
+
+def differentiated(rule: Rule, backend: str, chunk: int | None, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Output, state and the gradients of all operands but decays, whose own are not finite at -inf."""
+    fixed = {operand.name for operand in lower(rule).operands if operand.kind in (Kind.LOG_DECAY, Kind.SIGN)}
+    leaves = {name: x.clone().requires_grad_(name not in fixed) for name, x in given.items()}
+    output, state = compile(rule, backend, chunk)(**leaves)  # type: ignore[arg-type]
+    wanted = {name: x for name, x in leaves.items() if name not in fixed}
+    total = (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum() + state.sum()
+    gradients = torch.autograd.grad(total, list(wanted.values()))
+    return {"output": output.detach(), "state": state.detach(), **dict(zip(wanted, gradients, strict=True))}
+
+
+@pytest.mark.parametrize("chunk", [16, 32])
+@pytest.mark.parametrize("name", CASES)
+def test_decays_of_nothing_and_of_everything_agree_with_the_token_loop(
+    name: str, chunk: int, interpreted: torch.device
+) -> None:
+    rule = NAMED[name]
+    given = drawn(lower(rule), seed=chunk)
+    expected = differentiated(rule, "reference", None, given)
+    single = {key: x.float().to(interpreted) for key, x in given.items()}
+    found = differentiated(rule, "triton", chunk, single)
+    for key, value in expected.items():
+        error = (found[key].double().cpu() - value).norm() / value.norm().clamp(min=1e-9)
+        assert error < 1e-4, (name, key, error.item())
