@@ -41,6 +41,11 @@ def source(form: NormalForm, chunk_size: int | None = None) -> str:
     return _source(at_writes(form))
 
 
+def joining() -> str:
+    """The module of the kernel that joins pieces of sequences; it knows no rule."""
+    return filled("combine", {}, {}) + "\n"
+
+
 @lru_cache(maxsize=256)
 def _source(form: NormalForm) -> str:
     flags = _flags(form)

@@ -88,7 +88,7 @@ def whole(setup: Setup, tensors: Sequence[Tensor], gradients: Sequence[Tensor | 
 def new_targets(setup: Setup, like: Tensor) -> Tensor:
     """An empty gradient of the rows' targets beside `like`."""
     sizes = setup.sizes
-    shape = (len(setup.form.rows), sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
+    shape = (setup.facts.rows, sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
     return like.new_empty(shape, dtype=setup.use.storage)
 
 
@@ -132,7 +132,7 @@ def _prepare(run: Run, saved: Saved) -> None:
     if setup.empty:
         return
     kept: dict[str, Any] = {"zero": 0.0}
-    if setup.channel:
+    if setup.facts.channel:
         kept = {name: getattr(saved, name) for name in ("kept_residual", "kept_write", "kept_read")}
         kept["LEVELS"] = setup.use.chunk.bit_length() - 1
     setup.launch(

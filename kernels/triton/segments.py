@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from archsearch.kernels.triton import modules
+from archsearch.kernels.triton import generation, modules
 from archsearch.kernels.triton.launcher import Launcher
 from archsearch.kernels.triton.plan import power
-from archsearch.kernels.triton.template import filled
 
 
 def launcher() -> Launcher:
     """The kernel that joins pieces; it knows no rule."""
-    return Launcher(modules.load("combine", filled("combine", {}, {}) + "\n"))
+    return Launcher(modules.load("combine", generation.joining()))
 
 
 def joined(

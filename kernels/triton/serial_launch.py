@@ -20,7 +20,7 @@ def scan(run: Run, saved: Saved, initial: Tensor | None, *, results: tuple[Tenso
         return
     use, pieces = setup.use.scan, setup.use.segments
     tiles = _tiles(run, saved, use)
-    if setup.has_bonus:
+    if setup.facts.bonus:
         tiles |= setup.named(run.tensors)
     common = _common(run, use)
     start = None if initial is None else initial.contiguous()
@@ -99,11 +99,11 @@ def _tiles(run: Run, saved: Saved, use: Serial) -> dict[str, Any]:
     """What both kernels load, as pointers or as tensor descriptors."""
     setup, chunk = run.setup, run.setup.use.chunk
     found: dict[str, Any] = {"carry": saved.carry}
-    for place, name, block in setup.serial_tiles:
-        tensor = run.tensors[place]
-        found[name] = _rows(tensor, chunk, block or use.values) if use.descriptors else tensor
+    for place, has_keys in setup.facts.tiles:
+        tensor, block = run.tensors[place], setup.use.key_size if has_keys else use.values
+        found[setup.facts.pointers[place]] = _rows(tensor, chunk, block) if use.descriptors else tensor
     matrices = {"inverse": chunk, "reads": chunk}
-    if setup.channel:
+    if setup.facts.channel:
         matrices |= dict.fromkeys(("kept_residual", "kept_write", "kept_read"), setup.use.key_size)
     for name, block in matrices.items():
         buffer = getattr(saved, name)

@@ -10,14 +10,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from archsearch.dsl import Kind
-from archsearch.kernels.triton import forms, generation, modules, segments
-from archsearch.kernels.triton.expressions import pointer
+from archsearch.kernels.triton import facts, forms, generation, modules, segments, strengths
 from archsearch.kernels.triton.launcher import Launcher
 from archsearch.kernels.triton.plan import Plan, Problem, plan
-from archsearch.kernels.triton.serial import address_operands, factors_of, serial_operands, span
-from archsearch.kernels.triton.strengths import at_writes, plain_targets
-from archsearch.lowering import NormalForm
 
 Shape = tuple[int, ...]
 
@@ -69,7 +64,8 @@ class Buffer(NamedTuple):
 class Setup:
     """Of all calls that look alike. `count` chunks in all, `each` a sequence."""
 
-    form: NormalForm
+    key: str
+    facts: facts.Facts
     sizes: Sizes
     use: Plan
     packed: bool
@@ -81,47 +77,21 @@ class Setup:
     @cached_property
     def launch(self) -> Launcher:
         """The kernels of the generated module, by name."""
-        return Launcher(modules.load(self.form.name, generation.source(self.form)))
+        return Launcher(modules.load(self.facts.name, generation.source(forms.form(self.key))))
 
     @cached_property
     def join(self) -> Launcher:
         """The kernel that joins pieces of a sequence."""
         return segments.launcher()
 
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The operands as the kernels call them."""
-        return tuple(pointer(operand) for operand in self.form.operands)
-
     def named(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """The operands of a call by their names in the kernels."""
-        return dict(zip(self.names, tensors, strict=True))
-
-    @cached_property
-    def serial_tiles(self) -> tuple[tuple[int, str, int], ...]:
-        """Operands that the serial kernels load: place in the call, name, channels of a tile; 0 for a block of V."""
-        addresses = address_operands(self.form)
-        order = {operand.name: i for i, operand in enumerate(self.form.operands)}
-        return tuple(
-            (order[operand.name], pointer(operand), self.use.key_size if operand.name in addresses else 0)
-            for operand in serial_operands(self.form)
-        )
-
-    @cached_property
-    def channel(self) -> bool:
-        """Whether channels decay apart."""
-        return self.form.decay_kind == "channel"
-
-    @cached_property
-    def has_bonus(self) -> bool:
-        """Whether the read adds a bonus."""
-        return generation.has_bonus(self.form)
+        return dict(zip(self.facts.pointers, tensors, strict=True))
 
     @cached_property
     def plain(self) -> dict[int, int]:
         """Values whose gradient is that of a row's target: their place in the call, and the row."""
-        rows = plain_targets(self.form)
-        return {i: rows[operand.name] for i, operand in enumerate(self.form.operands) if operand.name in rows}
+        return dict(self.facts.plain)
 
     @cached_property
     def lanes(self) -> int:
@@ -189,33 +159,34 @@ def setup(
     chunk_size: int,
 ) -> Setup:
     """The setup for these shapes; `packed`: how many sequences are packed along T."""
-    form = at_writes(forms.form(key))
-    sizes = _sizes(form, shapes, state, packed)
+    rule = facts.facts_of(strengths.at_writes(forms.form(key)))
+    sizes = _sizes(rule, shapes, state, packed)
     problem = Problem(
-        span=span(form),
-        channel=form.decay_kind == "channel",
-        residual=any(row.residual for row in form.rows),
-        bonus=generation.has_bonus(form),
+        span=rule.span,
+        channel=rule.channel,
+        residual=rule.residual,
+        bonus=rule.bonus,
         key_dim=sizes.key_dim,
         value_dim=sizes.value_dim,
         tokens=sizes.tokens,
         lanes=sizes.sequences * sizes.value_heads,
         packed=packed is not None,
-        dtype=_product_dtype(form, dtypes),
+        dtype=_product_dtype(rule, dtypes),
         processors=processors(device),
     )
     use = plan(problem, chunk_size or None)
     each = (sizes.tokens + use.chunk - 1) // use.chunk
     count = sizes.batch * each if packed is None else each + packed  # packed: a bound that needs no look at the offsets
     return Setup(
-        form,
+        key,
+        rule,
         sizes,
         use,
         packed is not None,
         count,
         each,
-        _output_dtype(form, dtypes),
-        _buffers(form, sizes, use, count),
+        _output_dtype(rule, dtypes),
+        _buffers(rule, sizes, use, count),
     )
 
 
@@ -245,10 +216,10 @@ def packed_chunks(setup: Setup, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
     return table.contiguous(), offsets
 
 
-def _sizes(form: NormalForm, shapes: Sequence[Shape], state: Shape | None, packed: int | None) -> Sizes:
+def _sizes(rule: facts.Facts, shapes: Sequence[Shape], state: Shape | None, packed: int | None) -> Sizes:
     sizes: dict[str, int] = {}
-    for operand, shape in zip(form.operands, shapes, strict=True):
-        for dim, size in zip(operand.shape.strip("[]").split(", "), shape, strict=True):
+    for dims, shape in zip(rule.shapes, shapes, strict=True):
+        for dim, size in zip(dims.split(", "), shape, strict=True):
             sizes.setdefault(dim, size)
     if state is not None:
         sizes.setdefault("HV", state[1])
@@ -258,21 +229,21 @@ def _sizes(form: NormalForm, shapes: Sequence[Shape], state: Shape | None, packe
     return Sizes(sizes["B"], sizes["T"], sizes["H"], sizes["HV"], sizes["K"], sizes["V"], sequences)
 
 
-def _buffers(form: NormalForm, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
-    rows, chunk, keys = span(form), use.chunk, sizes.key_dim
+def _buffers(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
+    rows, chunk, keys = rule.span, use.chunk, sizes.key_dim
     slots, short, wide = count * sizes.value_heads, use.storage, torch.float32
-    channel = form.decay_kind == "channel"
+    channel = rule.channel
     decay = (slots, chunk // 4, keys) if channel else (slots, chunk)
-    solved = any(row.residual for row in form.rows)
+    solved = rule.residual
     pieces = sizes.sequences * sizes.value_heads * use.segments
     every = (
-        (Buffer("decay", decay, wide), bool(form.decays)),
-        (Buffer("sign", decay, wide), any(point.sign is not None for point in form.decays)),
-        (Buffer("carry", (slots, keys) if channel else (slots,), wide), bool(form.decays)),
-        (Buffer("factors", (slots, len(factors_of(form)), chunk), wide), bool(factors_of(form))),
+        (Buffer("decay", decay, wide), rule.decays),
+        (Buffer("sign", decay, wide), rule.signed),
+        (Buffer("carry", (slots, keys) if channel else (slots,), wide), rule.decays),
+        (Buffer("factors", (slots, rule.factors, chunk), wide), rule.factors > 0),
         (Buffer("inverse", (slots, rows * chunk, rows * chunk), short), solved),
         (Buffer("reads", (slots, chunk, rows * chunk), short), True),
-        (Buffer("bonus", (slots, chunk), wide), generation.has_bonus(form)),
+        (Buffer("bonus", (slots, chunk), wide), rule.bonus),
         (Buffer("kept_residual", (slots, rows, chunk, keys), short), channel and solved),
         (Buffer("kept_write", (slots, rows, chunk, keys), short), channel),
         (Buffer("kept_read", (slots, chunk, keys), short), channel),
@@ -283,15 +254,12 @@ def _buffers(form: NormalForm, sizes: Sizes, use: Plan, count: int) -> tuple[Buf
     return tuple(buffer for buffer, needed in every if needed)
 
 
-def _output_dtype(form: NormalForm, dtypes: Sequence[torch.dtype]) -> torch.dtype:
+def _output_dtype(rule: facts.Facts, dtypes: Sequence[torch.dtype]) -> torch.dtype:
     """That of the values; of the addresses where a rule has no values."""
-    pairs = list(zip(form.operands, dtypes, strict=True))
-    values = [dtype for operand, dtype in pairs if operand.kind is Kind.VALUE]
-    return (values or [dtype for operand, dtype in pairs if operand.is_address])[0]
+    return dtypes[(*rule.values, *rule.addresses)[0]]
 
 
-def _product_dtype(form: NormalForm, dtypes: Sequence[torch.dtype]) -> torch.dtype:
+def _product_dtype(rule: facts.Facts, dtypes: Sequence[torch.dtype]) -> torch.dtype:
     """The widest dtype among addresses and values: float32 before float16 before bfloat16."""
-    pairs = zip(form.operands, dtypes, strict=True)
-    found = {dtype for operand, dtype in pairs if operand.is_address or operand.kind is Kind.VALUE}
+    found = {dtypes[i] for i in (*rule.addresses, *rule.values)}
     return next((dtype for dtype in (torch.float32, torch.float16) if dtype in found), torch.bfloat16)
