@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from archsearch.kernels.triton import launch
 from archsearch.kernels.triton.setup import Setup
@@ -15,7 +13,8 @@ from archsearch.kernels.triton.setup import Setup
 
 def applies(tensors: list[Tensor]) -> bool:
     """Whether nobody traces or stands in for these tensors."""
-    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+    modes = cast(Any, torch.utils)._python_dispatch
+    if torch.compiler.is_compiling() or modes.is_in_torch_dispatch_mode():
         return False
     return all(type(tensor) is Tensor or type(tensor) is nn.Parameter for tensor in tensors)
 
@@ -45,7 +44,7 @@ class Chunkwise(torch.autograd.Function):
         return output, state
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_output: Tensor | None, d_state: Tensor | None) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The pass back."""
         setup: Setup = ctx.setup

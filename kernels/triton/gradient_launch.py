@@ -11,7 +11,9 @@ from archsearch.kernels.triton.run import Run
 from archsearch.kernels.triton.setup import Saved, Setup
 
 
-def gradients(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor) -> list[Tensor | None]:
+def take_gradients(
+    run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor
+) -> list[Tensor | None]:
     """The gradient of every operand, in its shape and dtype; None for values whose gradient is in `d_targets`."""
     setup = run.setup
     launched = _launched_by_block if setup.facts.channel else _launched
@@ -25,9 +27,7 @@ def gradients(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targ
     return found
 
 
-def _launched(
-    run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor
-) -> dict[int, Tensor]:
+def _launched(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor) -> dict[int, Tensor]:
     """Buffers that the kernels have written, by the operand's place."""
     setup = run.setup
     tiles = {i: _new(setup, i, run.tensors[i]) for i in setup.facts.tiled}
@@ -63,7 +63,9 @@ def _launch(
         "num_warps": use.warps,
     }
     passed = _passed(run, saved, d_output, d_states, d_targets)
-    setup.launch("gradients", (slots * blocks, 1, 1), common | _written(setup, tiles) | passed | arguments | setup.common)
+    setup.launch(
+        "gradients", (slots * blocks, 1, 1), common | _written(setup, tiles) | passed | arguments | setup.common
+    )
     if single:
         arguments = {"BLOCKS": blocks, "num_warps": 1}
         setup.launch("numbers", (slots, 1, 1), common | _written(setup, single) | arguments | setup.chunks)

@@ -31,7 +31,7 @@ def forward(
     output, state = new_results(setup, tensors[0])
     saved = setup.new(tensors[0], keep=keep)
     _prepare(run, saved)
-    serial_launch.scan(run, saved, initial, results=(output, state), keep=keep)
+    serial_launch.scan_forward(run, saved, initial, results=(output, state), keep=keep)
     return output, state, saved
 
 
@@ -68,14 +68,14 @@ def backward(
     if saved.states is None:
         again = setup.new(tensors[0], keep=True)
         saved = saved._replace(states=again.states, deltas=again.deltas)
-        serial_launch.scan(run, saved, initial, results=None, keep=True)
+        serial_launch.scan_forward(run, saved, initial, results=None, keep=True)
     assert saved.states is not None
     d_states, d_targets = torch.empty_like(saved.states), new_targets(setup, tensors[0])
     d_initial = new_results(setup, tensors[0])[1] if d_state is None else torch.empty_like(d_state)
     d_output = d_output.contiguous()
     end = None if d_state is None else d_state.contiguous()
-    serial_launch.reverse(run, saved, d_output, end, d_initial, d_states, d_targets)
-    found = gradient_launch.gradients(run, saved, d_output, d_states, d_targets)
+    serial_launch.scan_back(run, saved, d_output, end, d_initial, d_states, d_targets)
+    found = gradient_launch.take_gradients(run, saved, d_output, d_states, d_targets)
     return Gradients(found, d_initial, d_targets)
 
 
@@ -92,7 +92,7 @@ def new_targets(setup: Setup, like: Tensor) -> Tensor:
     return like.new_empty(shape, dtype=setup.use.storage)
 
 
-def step(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """One token: operands [B, 1, ...], state [B, HV, K, V] -> output [B, HV, V] and the state after it, float32."""
     sizes = setup.sizes
     output = state.new_empty((sizes.batch, sizes.value_heads, sizes.value_dim), dtype=setup.output_dtype)

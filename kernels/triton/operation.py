@@ -148,7 +148,7 @@ chunkwise.register_autograd(_gradients, setup_context=_keep)
 def single_step(tensors: Sequence[Tensor], state: Tensor, scale: float, key: str) -> tuple[Tensor, Tensor]:
     """(output [B, HV, V], state after the token)."""
     with torch.cuda.device_of(state):
-        return launch.step(setup_of(key, tensors, state, None, 0), tensors, state, scale)
+        return launch.one_token(setup_of(key, tensors, state, None, 0), tensors, state, scale)
 
 
 @single_step.register_fake

@@ -13,7 +13,9 @@ from archsearch.kernels.triton.run import Run
 from archsearch.kernels.triton.setup import Saved
 
 
-def scan(run: Run, saved: Saved, initial: Tensor | None, *, results: tuple[Tensor, Tensor] | None, keep: bool) -> None:
+def scan_forward(
+    run: Run, saved: Saved, initial: Tensor | None, *, results: tuple[Tensor, Tensor] | None, keep: bool
+) -> None:
     """The pass forward: writes `results` (output, final state) and, to `keep`, states at the chunks' starts and D."""
     setup = run.setup
     if not setup.lanes:
@@ -43,7 +45,7 @@ def scan(run: Run, saved: Saved, initial: Tensor | None, *, results: tuple[Tenso
     setup.launch("scan", grid, tiles | passed | common | flags)
 
 
-def reverse(
+def scan_back(
     run: Run,
     saved: Saved,
     d_output: Tensor,

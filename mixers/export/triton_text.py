@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 import re
 from collections.abc import Sequence
-from types import ModuleType
-from typing import Any
 
 from archsearch import __version__
-from archsearch.dsl import Kind, Operand
-from archsearch.kernels.triton import adjoint, generation
+from archsearch.kernels.triton import generation
 from archsearch.kernels.triton.cutting import cut as cut_of
-from archsearch.lowering import Decay, NormalForm, Row
+from archsearch.kernels.triton.facts import facts_of
+from archsearch.kernels.triton.strengths import at_writes
+from archsearch.lowering import NormalForm
 from archsearch.mixers.export.kernel_text import names_of
 from archsearch.mixers.export.linking import Source, defined_in, linked, sources
 from archsearch.mixers.export.longer_text import longer_operations, longer_text
 from archsearch.mixers.export.templates import defined, template
 
 PACKAGE = "archsearch.kernels.triton"
-ANSWERED = ("adjoint", "forms", "generation", "modules")
-QUESTIONING: dict[str, ModuleType] = {"adjoint": adjoint, "generation": generation}
-THERE = ("Call", "Kind", "Result")
+ANSWERED = ("facts", "forms", "generation", "modules", "strengths")
+"""Modules that know forms: an export says what they would answer of its own rule."""
+THERE = ("Call", "Result")
 
 
 def triton_text(form: NormalForm, name: str) -> str:
@@ -39,7 +37,8 @@ def triton_text(form: NormalForm, name: str) -> str:
     longer = [] if cut is None else [longer_text(cut, form.operands, names_of(form))]
     form = form if cut is None else cut.form
     written = generation.source(form)
-    kernels = Source.of("kernels", written)
+    joining = Source.of("joining", generation.joining())
+    kernels = Source.of("kernels", f"{written}\n\n{joining.text}\n")
     host = launching_code()
     user = Source("", "operation.run, operation.step", modules=("operation",))
     texts = linked([kernels, *host, user], defined())[:-1]
@@ -47,9 +46,7 @@ def triton_text(form: NormalForm, name: str) -> str:
     texts = [text.replace('"archsearch::', f'"archsearch_{name}_{digest}::') for text in texts]
     about = (ast.get_docstring(ast.parse(written)) or "").partition("\n")[2].strip("\n")
     head = template("triton_head", version=__version__, about=_commented(about))
-    asked = "\n".join(source.text for source in host)
-    answers = [_answers(module, asked, form) for module in QUESTIONING]
-    facts = [*_stand_ins(host), *_form(form), *answers, *_modules(asked, texts[0])]
+    facts = [*_stand_ins(host), *_facts(form), _modules(texts[0])]
     call = template("triton_operations") if cut is None else longer_operations(cut)
     return "\n\n\n".join(
         [head, "\n".join(["# fmt: off", *facts]), *texts[:-1], f"{texts[-1]}\n# fmt: on", *longer, call]
@@ -70,72 +67,36 @@ def _stand_ins(host: Sequence[Source]) -> list[str]:
     return [*(f"{name} = ValueError" for name in errors), " = ".join([*annotations, "Facts"])]
 
 
-def _form(form: NormalForm) -> list[str]:
-    """The normal form as far as the launching code looks at it: a part of a row is there or not."""
-    kinds = ", ".join(f'{kind.name}="{kind.value}"' for kind in Kind)
+def _facts(form: NormalForm) -> list[str]:
+    """The rule as far as the launching code asks about it, and the modules that would know more."""
+    rule = facts_of(at_writes(form))
+    operands = "".join(f'Facts(name="{name}"), ' for name in rule.operands)
     return [
-        f"Kind = SimpleNamespace({kinds})",
-        "FORM = Facts(",
-        f'    name="{form.name}",',
-        f'    decay_kind="{form.decay_kind}",',
-        "    operands=(",
-        *(f"        {_operand(operand)}," for operand in form.operands),
-        "    ),",
-        f"    decays=({''.join(f'{_decay(decay)}, ' for decay in form.decays)}),",
-        "    rows=(",
-        *(f"        {_row(row)}," for row in form.rows),
-        "    ),",
+        f"FORM = Facts(operands=({operands}))",
+        "FACTS = Facts(",
+        *(f"    {name}={_quoted(value)}," for name, value in vars(rule).items()),
         ")",
-    ]
-
-
-def _operand(operand: Operand) -> str:
-    facts = {"per": operand.per, "of": operand.of, "is_address": operand.is_address, "is_gate": operand.is_gate}
-    named = ", ".join(f"{fact}={value!r}".replace("'", '"') for fact, value in facts.items())
-    return f'Facts(name="{operand.name}", kind=Kind.{operand.kind.name}, shape="{operand.shape}", {named})'
-
-
-def _decay(decay: Decay) -> str:
-    sign = None if decay.sign is None else decay.sign.name
-    return f"Facts(sign={sign!r}, per_channel={decay.per_channel})".replace("'", '"')
-
-
-def _row(row: Row) -> str:
-    parts = ", ".join(f"{part}={bool(getattr(row, part))}" for part in ("write", "residual", "target"))
-    return f"Facts(stage={row.stage}, decays={row.decays}, previous={row.previous}, {parts})"
-
-
-def _answers(module: str, asked: str, form: NormalForm) -> str:
-    """What a module would say of this rule, to every question in the text."""
-    names = sorted(set(re.findall(rf"\b{module}\.(\w+)\(", asked)))
-    answers = ", ".join(f"{name}={_answer(getattr(QUESTIONING[module], name), form)}" for name in names)
-    return f"{module} = SimpleNamespace({answers})"
-
-
-def _answer(function: Any, form: NormalForm) -> str:
-    parameters = list(inspect.signature(function).parameters)
-    if parameters[0] == "operand":
-        names = [operand.name for operand in form.operands if function(operand)]
-        return f"lambda operand: operand.name in {names!r}".replace("'", '"')
-    value = "" if function is generation.source else function(form)
-    if isinstance(value, tuple):
-        places = [form.operands.index(operand) for operand in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        return f"lambda form: [form.operands[i] for i in {places}]"
-    return f"lambda form: {value!r}"
-
-
-def _modules(asked: str, kernels: str) -> list[str]:
-    """The rule by its key, and the kernels as a module of their own."""
-    others = set(re.findall(r"\b(?:modules|forms)\.(\w+)\(", asked)) - {"load", "form"}
-    if others:
-        raise LookupError(f"an export does not know what to answer to {', '.join(sorted(others))}")
-    present = defined_in(kernels)
-    wanted = dict.fromkeys(("accumulate", *generation.KERNELS))
-    named = ", ".join(f"{name}={name}" for name in wanted if name in present)
-    return [
+        "facts = SimpleNamespace(facts_of=lambda form: FACTS)",
         "forms = SimpleNamespace(form=lambda key: FORM)",
-        f"modules = SimpleNamespace(load=lambda name, source: SimpleNamespace({named}))",
+        "strengths = SimpleNamespace(at_writes=lambda form: form)",
+        'generation = SimpleNamespace(source=lambda form: "", joining=lambda: "")',
     ]
+
+
+def _quoted(value: object) -> str:
+    return repr(value).replace("'", '"')
+
+
+def _modules(kernels: str) -> str:
+    """The kernels as a module of their own."""
+    named = ", ".join(f"{name}={name}" for name in _launched(kernels))
+    return f"modules = SimpleNamespace(load=lambda name, source: SimpleNamespace({named}))"
+
+
+def _launched(kernels: str) -> list[str]:
+    """The kernels that the host launches by name, out of all that a text defines."""
+    asked = set(re.findall(r'launch\(\s*"(\w+)"', "\n".join(source.text for source in launching_code())))
+    return [name for name in defined_in(kernels) if name in asked]
 
 
 def _commented(text: str) -> str:
