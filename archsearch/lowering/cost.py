@@ -14,13 +14,15 @@ Counts are of one layer, over all its heads. A multiply-add is two FLOPs; expone
   Forward: one kernel that solves the triangles and forms the scores, one serial scan. In training the scan also keeps
   the state at each chunk's start and the rows' corrected targets D; with `recompute` a second scan forms them again
   before the backward. Backward: one serial scan in reverse, which leaves the gradients of states and targets, and one
-  kernel for all gradients. Where channels decay, a kernel before them accumulates the decays, the one that solves
-  writes the decayed rows, and both scans read those instead of the addresses. A rule of more than four steps a token
-  runs on longer sequences of shorter tokens; laying those side by side is not counted.
+  kernel for all other gradients: where heads decay as one and a target is a value as it is, or scaled as its residual,
+  its gradient is that of the value. Where channels decay, the kernel that solves writes the decayed rows and the sums
+  of decays at the ends of four tokens, and both scans read those rows instead of the addresses. A rule of more than
+  four steps a token runs on longer sequences of shorter tokens; laying those side by side is not counted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -146,7 +148,7 @@ def _passed(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> _Passed:
     heads, span = sizes.value_heads, 1 << (plan.substeps - 1).bit_length()
     key, signed = heads * sizes.key_dim * sizes.width, any(decay.sign is not None for decay in form.decays)
     channel = form.decay_kind == "channel"
-    sums = (1 + signed) * heads * (sizes.key_dim if channel else 1) * FLOAT32
+    sums = (1 + signed) * heads * (sizes.key_dim / 4 if channel else 1) * FLOAT32
     scores = heads * span * plan.tokens * sizes.width
     vectors = 0 if channel else _bytes(_vectors(form), sizes)
     return _Passed(
@@ -163,11 +165,9 @@ def _passed(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> _Passed:
 
 def _forward_bytes(form: NormalForm, passed: _Passed, sizes: Sizes) -> float:
     everything, values = _bytes(form.operands, sizes), _bytes(_values(form), sizes)
-    decays = _bytes(_decays(form), sizes)
-    accumulate = decays + passed.accumulated if form.decay_kind == "channel" else 0
-    solve = everything - values - (decays if accumulate else 0) + passed.accumulated + passed.solved
+    solve = everything - values + passed.accumulated + passed.solved
     scan = passed.scanned + values + _output(sizes)
-    return accumulate + solve + scan
+    return solve + scan
 
 
 def _backward_bytes(form: NormalForm, passed: _Passed, sizes: Sizes, *, recompute: bool) -> float:
@@ -175,8 +175,9 @@ def _backward_bytes(form: NormalForm, passed: _Passed, sizes: Sizes, *, recomput
     kept = passed.states + passed.targets
     again = passed.scanned - passed.scores - passed.reader + values if recompute else 0.0
     reverse = passed.scanned + _output(sizes) + kept
-    read = everything - (0 if _gated_targets(form) else values) + passed.accumulated
-    gradients = read + 2 * kept + _output(sizes) + everything
+    rest = everything - values if _reverse_leaves_values(form) else everything
+    read = rest - (0 if _gated_targets(form) or rest != everything else values) + passed.accumulated
+    gradients = read + 2 * kept + _output(sizes) + rest
     return kept + again + reverse + gradients
 
 
@@ -201,10 +202,6 @@ def _values(form: NormalForm) -> list[Operand]:
     return [operand for operand in form.operands if operand.kind is Kind.VALUE]
 
 
-def _decays(form: NormalForm) -> list[Operand]:
-    return [operand for operand in form.operands if operand.kind in (Kind.LOG_DECAY, Kind.SIGN)]
-
-
 def _vectors(form: NormalForm, *, reads: bool = True) -> list[Operand]:
     """Addresses and the gates of their channels; without the read, those of rows alone."""
     sides = [side for row in form.rows for side in (row.write, row.residual)] + [form.read.address] * reads
@@ -225,6 +222,26 @@ def _factors(form: NormalForm) -> int:
     """Numbers that scale the vectors of rows and read: one a term."""
     rows = sum(len(row.write) + len(row.residual) + len(row.target) for row in form.rows)
     return rows + len(form.read.address)
+
+
+def _reverse_leaves_values(form: NormalForm) -> bool:
+    """Whether the gradient of every value is that of a row's target, once what scales residual and target alike has
+    moved to the write.
+    """
+    if form.decay_kind == "channel" or form.read.bonus is not None:
+        return False
+    vectors = [term.vector for row in form.rows for term in row.target]
+    return len(set(vectors)) == len(vectors) and all(_is_plain(row) for row in form.rows)
+
+
+def _is_plain(row: Row) -> bool:
+    """Whether all terms of residual and target share the factors of the target's only term."""
+    if not row.target:
+        return True
+    own = row.target[0]
+    alike = all(term.coefficient == own.coefficient for term in row.residual)
+    inside = all(not Counter(own.gates) - Counter(term.gates) for term in row.residual)
+    return len(row.target) == 1 and alike and inside and all(gate.per == "head" for gate in own.gates)
 
 
 def _gated_targets(form: NormalForm) -> bool:

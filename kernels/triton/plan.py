@@ -136,7 +136,7 @@ def _serial(problem: Problem, keys: int, values: int, *, wide: bool, segments: i
         )
     filled = problem.lanes * segments * 8 >= problem.processors * 7
     block = 128 if values >= 128 and filled else 64
-    stages = 2 if problem.channel else 3  # kept rows fill the shared memory sooner
+    stages = 2 if problem.channel and problem.residual and problem.span == 1 else 3  # else shared memory runs out
     return Serial(min(values, block), 8 if min(values, block) == 128 else 4, stages, descriptors=_describable(problem))
 
 
@@ -171,4 +171,4 @@ def _gradient_keys(problem: Problem, *, wide: bool) -> int:
     """Narrower where more tiles are alive at once."""
     if problem.channel and wide:
         return 16
-    return 32 if wide or (problem.channel and problem.residual) else 64
+    return 32 if wide or problem.channel else 64
