@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from archsearch.dsl import Expression, Kind, Operand
+from archsearch.dsl import Kind, Operand
 from archsearch.kernels.triton import adjoint
 from archsearch.kernels.triton.channel import channel_functions, channel_holes
-from archsearch.kernels.triton.expressions import load_text, pointer, scale_text, split, vector_text
+from archsearch.kernels.triton.expressions import load_text, pointer, vector_text
 from archsearch.kernels.triton.gradients.holes import gradient_holes, in_one_place
 from archsearch.kernels.triton.serial import serial_holes, serial_operands, span
 from archsearch.kernels.triton.single_step import step_holes
@@ -59,8 +60,16 @@ def _source(form: NormalForm) -> str:
     kernels = (*(("quads",) if channel else ()), *chunks, "step")
     parts = [filled(name, holes, flags) for name in ("header", *kernels)]
     text = "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
-    opening, doc, code = text.split('"""', 2)
+    opening, doc, code = _used(text).split('"""', 2)
     return '"""'.join((opening, doc, "\n".join(folded(line) for line in code.split("\n"))))
+
+
+def _used(text: str) -> str:
+    """A module without the helpers that nothing in it calls; kernels say what they do not specialize."""
+    parts = re.split(r"(?=\n\n\n@triton\.jit)", text)
+    names = {part: found[1] for part in parts if (found := re.match(r"\n\n\n@triton\.jit\ndef (\w+)", part))}
+    idle = [part for part, name in names.items() if len(re.findall(rf"\b{name}\(", text)) < 2]
+    return _used("".join(part for part in parts if part not in idle)) if idle else text
 
 
 def _flags(form: NormalForm) -> dict[str, bool]:
@@ -71,23 +80,14 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "several": len(form.rows) > 1,
         "spread": len(form.rows) > 1 and form.decay_kind == "scalar",
         "kept": keeps_rows(form),
-        "same": _same(form),
         "signed": any(decay.sign is not None for decay in form.decays),
         "learned_decay": adjoint.learned_decay(form),
         "residual": any(row.residual for row in form.rows),
-        "target": any(row.target for row in form.rows),
         "push_targets": (any(row.target for row in form.rows) and not _targets_are_plain(form)) or has_bonus(form),
         "one_place": in_one_place(form),
         "idle": span(form) > len(form.rows),
         "bonus": has_bonus(form),
     }
-
-
-def _same(form: NormalForm) -> bool:
-    """Whether residual and write addresses differ by a number at most, which is 0 where there is no residual."""
-    if keeps_rows(form) or not any(row.residual for row in form.rows):
-        return False
-    return all(not row.residual or split(row.residual).vector == split(row.write).vector for row in form.rows)
 
 
 def _holes(form: NormalForm) -> dict[str, str]:
@@ -106,7 +106,6 @@ def _holes(form: NormalForm) -> dict[str, str]:
         "zero_numbers": "\n".join(f"total_{o.name} = tl.zeros((C,), tl.float32)" for o in adjoint.numbers(form))
         or "pass",
         **(_channel_holes(form) if channel else gradient_holes(form)),
-        "sign_index": "" if form.decay_kind == "channel" else "[:, None]",
         "advance": "\n".join(_advance(operand) for operand in form.operands if not _has_values(operand)),
         "bonus_pointers": _bonus_pointers(form),
         **serial_holes(form),
@@ -134,16 +133,10 @@ def _functions(form: NormalForm) -> list[str]:
     for role in () if channel else ROLES:
         if role == "residual" and not any(row.residual for row in form.rows):
             continue
-        expressions = _expressions(form, role)
-        if role != "residual" or not _same(form):
-            functions.append(_vector(form, role, expressions))
-        functions.append(_scale(form, role, expressions, signed=signed and not channel))
         if form.decays:
             functions.append(_decay(form, role))
         if signed:
             functions.append(_sign(form, role))
-        if channel:
-            functions.append(_rows(form, role, signed=signed))
     if form.decays and not channel:
         functions.append(_decay_of_token(form))
     if signed and not channel:
@@ -157,13 +150,6 @@ def _functions(form: NormalForm) -> list[str]:
     return functions
 
 
-def _expressions(form: NormalForm, role: str) -> tuple[Expression, ...]:
-    """The expression of each substep; the read has one."""
-    if role == "read":
-        return (form.read.address,)
-    return tuple(row.write if role == "write" else row.residual for row in form.rows)
-
-
 def _places(form: NormalForm, role: str) -> tuple[int, ...]:
     """How many of the token's decay points act before each substep's use of the state."""
     if role == "read":
@@ -171,33 +157,8 @@ def _places(form: NormalForm, role: str) -> tuple[int, ...]:
     return tuple(0 if role == "residual" and row.previous else row.decays for row in form.rows)
 
 
-def _by_substep(texts: tuple[str, ...], combine: str, zero: str, text: Callable[[int, str], str]) -> list[str]:
-    """Lines that build `rows` from the substeps whose text is not empty, each masked to its own rows."""
-    if len(texts) == 1:
-        return [f"return {text(0, 'here')}"] if texts[0] else [f"return {zero}"]
-    lines: list[str] = []
-    for r, given in enumerate(texts):
-        if given:
-            lines.append(f"mine = here & (sub == {r})")
-            lines.append(f"rows {'=' if len(lines) == 1 else combine} {text(r, 'mine')}")
-    return [*lines, "return rows"] if lines else [f"return {zero}"]
-
-
 def _pointers(form: NormalForm) -> str:
     return ", ".join(pointer(operand) for operand in form.operands)
-
-
-def _vector(form: NormalForm, role: str, expressions: tuple[Expression, ...]) -> str:
-    vectors = [split(expression).vector for expression in expressions]
-    zero = "tl.zeros((token.shape[0], channel.shape[0]), tl.float32)"
-    lines = _by_substep(
-        tuple("x" if v else "" for v in vectors), "+=", zero, lambda r, here: vector_text(vectors[r], here)
-    )
-    sizes = "H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
-    parameters = f"token, sub, here, head, channel, {_pointers(form)}, {sizes}"
-    return function(
-        f"{role}_vector", parameters, f"The {role} addresses [N, BK] without the numbers that scale whole rows.", lines
-    )
 
 
 def _advance(operand: Operand) -> str:
@@ -236,22 +197,6 @@ def _bonus(form: NormalForm) -> list[str]:
             "bonus_targets", values, "What the bonus adds [N, BV].", [f"return {vector_text(bonus.target, 'here')}"]
         ),
     ]
-
-
-def _scale(form: NormalForm, role: str, expressions: tuple[Expression, ...], *, signed: bool) -> str:
-    parts = [split(expression) for expression in expressions]
-
-    def text(r: int, here: str) -> str:
-        given = scale_text(parts[r], here)
-        return given if parts[r].gates else f"tl.where({here}, {given}, 0.0)"
-
-    lines = _by_substep(tuple("x" if p.vector else "" for p in parts), "+=", "tl.where(here, 0.0, 0.0)", text)
-    if signed:
-        total = "decayed(sign, slot, place, 0, C, 1)"
-        flip = f"{role}_sign({total}, token, place, sub, here, head, 0, {_pointers(form)}, HV, 1)"
-        lines[-1] = f"{lines[-1]} * {flip}"
-    parameters = f"token, place, sub, here, head, slot, sign, {_pointers(form)}, HV: tl.constexpr, C: tl.constexpr"
-    return function(f"{role}_scale", parameters, f"The numbers [N] that scale the rows of {role}_vector.", lines)
 
 
 def _decay(form: NormalForm, role: str) -> str:
@@ -321,22 +266,6 @@ def _point_text(form: NormalForm, d: int, here: str) -> str:
         return f"tl.where({here}, {max(given, STRONGEST)!r}, 0.0)" + ("[:, None]" if channel else "")
     load = f"log_of_decay({load_text(given, 'token', here, 'channel')})"
     return load + ("[:, None]" if channel and given.per == "head" else "")
-
-
-def _rows(form: NormalForm, role: str, *, signed: bool) -> str:
-    lines = [
-        f"vector = {role}_vector(token, sub, here, head, channel, {_pointers(form)}, H, HV, K).to(tl.float32)",
-        f"rows = vector * {role}_scale(token, place, sub, here, head, slot, sign, {_pointers(form)}, HV, C)[:, None]",
-    ]
-    if signed:
-        lines.append(
-            f"rows *= {role}_sign(token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, HV, K, C)"
-        )
-    sizes = "H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
-    parameters = f"token, place, sub, here, head, channel, slot, sign, {_pointers(form)}, {sizes}"
-    return function(
-        f"{role}_rows", parameters, f"The {role} addresses [N, BK] whole, in float32.", [*lines, "return rows"]
-    )
 
 
 def _decay_of_token(form: NormalForm) -> str:
