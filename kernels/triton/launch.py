@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from archsearch.kernels.triton import gradient_launch, serial_launch
+from archsearch.kernels.triton.launcher import ALIGNED
 from archsearch.kernels.triton.plan import power
 from archsearch.kernels.triton.run import Run
 from archsearch.kernels.triton.setup import Saved, Setup, packed_chunks
@@ -71,8 +72,8 @@ def backward(
         serial_launch.scan_forward(run, saved, initial, results=None, keep=True)
     assert saved.states is not None
     d_states, d_targets = torch.empty_like(saved.states), new_targets(setup, tensors[0])
-    d_initial = new_results(setup, tensors[0])[1] if d_state is None else torch.empty_like(d_state)
-    d_output = d_output.contiguous()
+    d_initial = new_results(setup, tensors[0])[1]
+    d_output = laid_out(d_output)
     end = None if d_state is None else d_state.contiguous()
     serial_launch.scan_back(run, saved, d_output, end, d_initial, d_states, d_targets)
     found = gradient_launch.take_gradients(run, saved, d_output, d_states, d_targets)
@@ -123,7 +124,13 @@ def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: flo
 
 def _run(setup: Setup, tensors: Sequence[Tensor], cu_seqlens: Tensor | None, scale: float) -> Run:
     table, offsets = (None, None) if cu_seqlens is None else packed_chunks(setup, cu_seqlens)
-    return Run(setup, [tensor.contiguous() for tensor in tensors], scale, table, offsets)
+    return Run(setup, [laid_out(tensor) for tensor in tensors], scale, table, offsets)
+
+
+def laid_out(tensor: Tensor) -> Tensor:
+    """The tensor as kernels and tensor descriptors take it: contiguous, from an aligned address on."""
+    tensor = tensor.contiguous()
+    return tensor.clone() if tensor.data_ptr() % ALIGNED else tensor
 
 
 def _prepare(run: Run, saved: Saved) -> None:

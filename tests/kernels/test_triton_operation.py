@@ -116,6 +116,33 @@ def test_pieces_of_a_sequence_side_by_side_change_nothing(
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_the_initial_states_gradient_does_not_hang_on_how_the_final_states_lies(
+    traced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if traced:
+        monkeypatch.setattr(eager, "applies", lambda tensors: False)
+    given = operands(rules["gated_delta_net"])
+    start = torch.randn(1, 2, 16, 16, device=DEVICE, requires_grad=True)
+    weights = torch.randn(1, 2, 16, 16, device=DEVICE)
+
+    def gradient(*, turned: bool) -> Tensor:
+        state = compile(rules["gated_delta_net"], "triton")(initial_state=start, scale=None, **given).state
+        total = (state.mT * weights.mT.contiguous()).sum() if turned else (state * weights).sum()
+        return torch.autograd.grad(total, start)[0]
+
+    torch.testing.assert_close(gradient(turned=True), gradient(turned=False), rtol=1e-5, atol=1e-6)
+
+
+def test_operands_may_begin_at_any_address() -> None:
+    given = {name: tensor.detach() for name, tensor in operands(rules["gated_delta_net"]).items()}
+    shifted = {name: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape) for name, x in given.items()}
+    assert all(x.data_ptr() % 16 for x in shifted.values())
+    call = compile(rules["gated_delta_net"], "triton")
+    assert torch.equal(call(scale=None, **shifted).output, call(scale=None, **given).output)
+    assert all(launch.laid_out(x).data_ptr() % 16 == 0 for x in shifted.values())
+
+
 class Calls(TorchDispatchMode):
     """The names of all operations that reach the dispatcher."""
 
