@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, cast
@@ -63,9 +63,10 @@ def checked(
     initial_state: Tensor | None,
     scale: float | None,
     cu_seqlens: Tensor | None,
+    raw: Collection[str] = (),
 ) -> Call:
     """The call, or OperandError: what must hold, what came, what to do. Values are looked at in debug mode only
-    (ARCHSEARCH_DEBUG=1).
+    (ARCHSEARCH_DEBUG=1), those of the `raw` operands never.
     """
     _check_names(form, tensors)
     for name, given in (("initial_state", initial_state), ("cu_seqlens", cu_seqlens)):
@@ -90,7 +91,7 @@ def checked(
     if initial_state is not None:
         _check_state(initial_state, (states, sizes["HV"], sizes["K"], sizes["V"]), device)
     if os.environ.get("ARCHSEARCH_DEBUG") == "1":
-        check_values(form, tensors)
+        check_values(form, tensors, raw)
     double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
     values = [tensors[operand.name] for operand in form.operands if operand.kind is Kind.VALUE]
     addresses = [tensors[operand.name] for operand in form.operands if operand.is_address]
@@ -112,9 +113,11 @@ def checked(
     )
 
 
-def check_values(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
-    """OperandError for a positive log decay or a sign other than -1 and 1."""
+def check_values(form: NormalForm, tensors: Mapping[str, Tensor], raw: Collection[str] = ()) -> None:
+    """OperandError for a positive log decay or a sign other than -1 and 1; `raw` operands are not looked at."""
     for operand in form.operands:
+        if operand.name in raw:
+            continue
         tensor = tensors[operand.name]
         if operand.kind is Kind.LOG_DECAY and tensor.numel() and tensor.max().item() > 0:
             raise OperandError(

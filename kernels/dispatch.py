@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from archsearch.dsl import Rule
 from archsearch.errors import BackendError, OperandError, RuleError
-from archsearch.kernels import chunkwise, reference
+from archsearch.kernels import chunkwise, entering, reference
 from archsearch.kernels.call import Call, Result, checked
+from archsearch.kernels.entering import Constants
+from archsearch.kernels.entry import Entry, check_entry
 from archsearch.kernels.triton import forms
 from archsearch.kernels.triton.cutting import Cut, cut
 from archsearch.lowering import NormalForm, lower
@@ -25,13 +28,15 @@ BACKENDS = ("auto", "reference", "torch", "triton")
 class CompiledRule:
     """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of
     them. The generated kernels run `cut` instead of a form of long tokens; `key` and `step_key` are what they know the
-    forms by in this process, that of all tokens and that of one.
+    forms by in this process, that of all tokens and that of one. With an `entry`, the operands that it names come raw
+    and `constants` with them, by the operand's name.
     """
 
     rule: Rule
     normal_form: NormalForm
     backend: Backend
     chunk_size: int | None
+    entry: Entry | None = None
     cut: Cut | None = field(init=False, repr=False)
     key: str = field(init=False, repr=False)
     step_key: str = field(init=False, repr=False)
@@ -45,7 +50,7 @@ class CompiledRule:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Built anew where it is unpickled: another process does not know the key."""
-        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size)
+        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size, self.entry)
 
     def __call__(
         self,
@@ -53,6 +58,7 @@ class CompiledRule:
         initial_state: Tensor | None = None,
         scale: float | None = None,
         cu_seqlens: Tensor | None = None,
+        constants: Mapping[str, Constants] | None = None,
         **operands: Tensor,
     ) -> Result:
         """All tokens: `output` [B, T, HV, V], `state` [B, HV, K, V] float32 (float64 when an input is).
@@ -61,7 +67,7 @@ class CompiledRule:
         read only. `cu_seqlens` [N + 1]: packed sequences along T with B = 1, N states. Errors: OperandError,
         BackendError.
         """
-        call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens)
+        call = self._entered(checked(self.normal_form, operands, initial_state, scale, cu_seqlens, self._raw), constants)
         match self._backend(call):
             case "reference":
                 return reference.run(self.normal_form, call)
@@ -74,10 +80,17 @@ class CompiledRule:
                     return longer_tokens.run(self.cut, self.key, call, self.chunk_size)
                 return operation.run(self.normal_form, self.key, call, self.chunk_size)
 
-    def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
+    def step(
+        self,
+        *,
+        state: Tensor,
+        scale: float | None = None,
+        constants: Mapping[str, Constants] | None = None,
+        **operands: Tensor,
+    ) -> Result:
         """One token: every shape without T; `output` [B, HV, V] and the state after it."""
         token = {name: _one_token(tensor) for name, tensor in operands.items()}
-        call = checked(self.normal_form, token, state, scale, None)
+        call = self._entered(checked(self.normal_form, token, state, scale, None, self._raw), constants)
         if self._backend(call) == "triton":
             from archsearch.kernels.triton import operation
 
@@ -91,6 +104,18 @@ class CompiledRule:
         from archsearch.kernels.triton import generation
 
         return generation.source(self.normal_form if self.cut is None else self.cut.form, self.chunk_size)
+
+    @property
+    def _raw(self) -> tuple[str, ...]:
+        return () if self.entry is None else self.entry.operands
+
+    def _entered(self, call: Call, constants: Mapping[str, Constants] | None) -> Call:
+        """The call with the operands that the rule takes."""
+        if self.entry is None and not constants:
+            return call
+        entry, constants = self.entry or Entry(), constants or {}
+        entering.check_constants(entry, self.normal_form, call, constants)
+        return replace(call, tensors=entering.entered(entry, call.tensors, constants))
 
     def _backend(self, call: Call) -> str:
         if self.backend == "auto":
@@ -107,12 +132,14 @@ class CompiledRule:
         return self.backend
 
 
-def compile(rule: Rule, backend: Backend = "auto", chunk_size: int | None = None) -> CompiledRule:
+def compile(
+    rule: Rule, backend: Backend = "auto", chunk_size: int | None = None, entry: Entry | None = None
+) -> CompiledRule:
     """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the
-    plan's choice.
+    plan's choice. `entry`: operands that come raw, and what becomes of them; None: all come as the rule takes them.
 
     Errors: RuleError for what is no rule, HoleError for open holes, BackendError for a backend that is unknown or
-    cannot run here.
+    cannot run here, ConfigError for an entry that does not fit the rule.
     """
     if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RuleError(f"compile takes a Rule; got {rule!r}. A rule of the zoo is archsearch.rules[name]")
@@ -125,7 +152,10 @@ def compile(rule: Rule, backend: Backend = "auto", chunk_size: int | None = None
         )
     if backend == "triton" and not torch.cuda.is_available() and not _interpreted():
         raise BackendError('backend "triton" needs a CUDA device; this machine has none. Use backend="torch" or "auto"')
-    return CompiledRule(rule, lower(rule), backend, chunk_size)
+    form = lower(rule)
+    if entry is not None:
+        check_entry(entry, form)
+    return CompiledRule(rule, form, backend, chunk_size, entry)
 
 
 def _one_token(tensor: Tensor) -> Tensor:
