@@ -18,6 +18,7 @@ from archsearch.kernels.entering import Constants
 from archsearch.kernels.entry import Entry, check_entry
 from archsearch.kernels.triton import forms
 from archsearch.kernels.triton.cutting import Cut, cut
+from archsearch.kernels.triton.entry import sections
 from archsearch.lowering import NormalForm, lower
 
 Backend = Literal["auto", "reference", "torch", "triton"]
@@ -27,9 +28,9 @@ BACKENDS = ("auto", "reference", "torch", "triton")
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
     """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of
-    them. The generated kernels run `cut` instead of a form of long tokens; `key` and `step_key` are what they know the
-    forms by in this process, that of all tokens and that of one. With an `entry`, the operands that it names come raw
-    and `constants` with them, by the operand's name.
+    them. With an `entry`, the operands that it names come raw, and the `constants` of their curves by the same names.
+    The generated kernels run `cut` instead of a form of long tokens; `key`, `step_key` and `entry_key` are what they
+    know the forms of all tokens and of one by in this process, and the entry.
     """
 
     rule: Rule
@@ -40,6 +41,7 @@ class CompiledRule:
     cut: Cut | None = field(init=False, repr=False)
     key: str = field(init=False, repr=False)
     step_key: str = field(init=False, repr=False)
+    entry_key: str | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Now, since torch's compiler cannot hand a form to a function that it does not follow."""
@@ -47,6 +49,8 @@ class CompiledRule:
         object.__setattr__(self, "cut", shorter)
         object.__setattr__(self, "key", forms.key(self.normal_form if shorter is None else shorter.form))
         object.__setattr__(self, "step_key", forms.key(self.normal_form))
+        entry_key = None if self.entry is None else sections.key(self.entry, self.normal_form)
+        object.__setattr__(self, "entry_key", entry_key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Built anew where it is unpickled: another process does not know the key."""
@@ -67,7 +71,7 @@ class CompiledRule:
         read only. `cu_seqlens` [N + 1]: packed sequences along T with B = 1, N states. Errors: OperandError,
         BackendError.
         """
-        call = self._entered(checked(self.normal_form, operands, initial_state, scale, cu_seqlens, self._raw), constants)
+        call = self._checked(operands, initial_state, scale, cu_seqlens, constants)
         match self._backend(call):
             case "reference":
                 return reference.run(self.normal_form, call)
@@ -90,7 +94,7 @@ class CompiledRule:
     ) -> Result:
         """One token: every shape without T; `output` [B, HV, V] and the state after it."""
         token = {name: _one_token(tensor) for name, tensor in operands.items()}
-        call = self._entered(checked(self.normal_form, token, state, scale, None, self._raw), constants)
+        call = self._checked(token, state, scale, None, constants)
         if self._backend(call) == "triton":
             from archsearch.kernels.triton import operation
 
@@ -105,16 +109,25 @@ class CompiledRule:
 
         return generation.source(self.normal_form if self.cut is None else self.cut.form, self.chunk_size)
 
-    @property
-    def _raw(self) -> tuple[str, ...]:
-        return () if self.entry is None else self.entry.operands
-
-    def _entered(self, call: Call, constants: Mapping[str, Constants] | None) -> Call:
-        """The call with the operands that the rule takes."""
+    def _checked(
+        self,
+        operands: Mapping[str, Tensor],
+        initial_state: Tensor | None,
+        scale: float | None,
+        cu_seqlens: Tensor | None,
+        constants: Mapping[str, Constants] | None,
+    ) -> Call:
+        """The call, its operands as the rule takes them."""
+        raw = () if self.entry is None else self.entry.operands
+        call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens, raw)
         if self.entry is None and not constants:
             return call
         entry, constants = self.entry or Entry(), constants or {}
         entering.check_constants(entry, self.normal_form, call, constants)
+        if self.entry_key is not None and self._backend(call) == "triton":
+            from archsearch.kernels.triton.entry import operation
+
+            return replace(call, tensors=operation.run(entry, self.entry_key, call.tensors, constants))
         return replace(call, tensors=entering.entered(entry, call.tensors, constants))
 
     def _backend(self, call: Call) -> str:

@@ -48,7 +48,7 @@ def normalised(x: Tensor, norm: Norm) -> Tensor:
     if norm is Norm.NONE:
         return x
     size = x.shape[-1]
-    wide = F.rms_norm(exact(x), (size,), eps=EPSILON / size)  # u / sqrt(u.u / N + eps / N) = sqrt(N) u / sqrt(u.u + eps)
+    wide = F.rms_norm(exact(x), (size,), eps=EPSILON / size)  # u / sqrt(u.u / N + eps / N), sqrt(N) times L2
     return (wide if norm is Norm.RMS else wide * size**-0.5).to(x.dtype)
 
 
@@ -72,7 +72,7 @@ def curved(x: Tensor, entry: GateEntry, constants: Constants = NO_CONSTANTS) -> 
 
 
 def entered(entry: Entry, tensors: Mapping[str, Tensor], constants: Mapping[str, Constants]) -> dict[str, Tensor]:
-    """The operands as the rule takes them, [B, T, ...] each; those that the entry does not name are the same tensors."""
+    """The operands as the rule takes them, [B, T, ...] each; those that the entry does not name stay as they are."""
     made = dict(tensors)
     for vector in entry.vectors:
         made[vector.operand] = normalised(featured(tensors[vector.operand], vector.feature), vector.norm)
@@ -86,8 +86,8 @@ def check_constants(entry: Entry, form: NormalForm, call: Call, constants: Mappi
     gates = {gate.operand: gate for gate in entry.gates}
     for name in constants:
         if name not in gates:
-            takers = ", ".join(gates) or "no operand"
-            raise OperandError(f"constants are for {takers} of rule {form.name!r}; got some for {name!r}. Leave them out")
+            wanted = f"constants are for {', '.join(gates) or 'no operand'} of rule {form.name!r}"
+            raise OperandError(f"{wanted}; got some for {name!r}. Leave them out")
     for name, gate in gates.items():
         shape = list(call.tensors[name].shape[2:])
         given = constants.get(name, NO_CONSTANTS)
