@@ -51,7 +51,9 @@ def by_hand(given: dict[str, Tensor], numbers: dict[str, Constants]) -> dict[str
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_a_call_with_raw_operands_equals_one_with_those_made_by_hand(backend: Any) -> None:
     given, numbers = raw(), constants()
-    found = compile(RULE, backend, 4, ENTRY)(constants=numbers, **given)
+    found = compile(RULE, backend, 4, ENTRY)(
+        cu_seqlens=None, scale=None, initial_state=None, constants=numbers, **given
+    )
     expected = compile(RULE, backend, 4)(scale=None, **by_hand(given, numbers))
     torch.testing.assert_close(found.output, expected.output)
     torch.testing.assert_close(found.state, expected.state)
@@ -62,9 +64,11 @@ def test_steps_of_raw_tokens_equal_the_whole() -> None:
     state = torch.zeros(2, 4, 8, 6, dtype=torch.float64)
     outputs: list[Tensor] = []
     for t in range(7):
-        output, state = run.step(state=state, constants=numbers, **{name: x[:, t] for name, x in given.items()})
+        output, state = run.step(
+            state=state, scale=None, constants=numbers, **{name: x[:, t] for name, x in given.items()}
+        )
         outputs.append(output)
-    whole = run(constants=numbers, **given)
+    whole = run(cu_seqlens=None, scale=None, initial_state=None, constants=numbers, **given)
     torch.testing.assert_close(torch.stack(outputs, 1), whole.output)
     torch.testing.assert_close(state, whole.state)
 
@@ -105,7 +109,8 @@ def test_gates_of_bfloat16_numbers_are_float32() -> None:
 
 
 def call(**changes: Any) -> Callable[[], object]:
-    return lambda: compile(RULE, "torch", entry=ENTRY)(**{"constants": constants(), **raw(), **changes})
+    given: dict[str, Any] = {"constants": constants(), **raw(), **changes}
+    return lambda: compile(RULE, "torch", entry=ENTRY)(**given)
 
 
 def refused(entry: Entry, rule: Rule = RULE) -> Callable[[], object]:
@@ -131,7 +136,7 @@ MESSAGES: dict[str, tuple[Callable[[], object], str]] = {
         "the constant 'g'.rate must hold floats of shape [4] on cpu; got torch.float64 [2] on cpu",
     ),
     "constants without an entry": (
-        lambda: compile(RULE, "torch")(constants=constants(), **raw()),
+        lambda: compile(RULE, "torch")(scale=None, constants=constants(), **raw()),
         "constants are for no operand of rule 'gated_delta_net'; got some for 'g'. Leave them out",
     ),
     "a name": (

@@ -76,9 +76,9 @@ def setup(key: str, shapes: tuple[Shape, ...], strides: tuple[Shape, ...]) -> Se
     stretch = _stretch(found, extents, tokens)
     sizes = {"T": shapes[0][1], "tokens": tokens, "num_warps": WARPS}
     for section, extent, given in zip(found, extents, strides, strict=True):
-        named = dict(zip(generation.SIZES, extent, strict=True))
-        named |= zip(generation.STRIDES, given if section.channel else (*given[:2], 0, given[2]), strict=True)
-        sizes |= {f"{name}_{section.name}": size for name, size in named.items()}
+        lying = given if section.channel else (*given[:2], 0, given[2])
+        named = zip((*generation.SIZES, *generation.STRIDES), (*extent, *lying), strict=True)
+        sizes |= {f"{name}_{section.name}": size for name, size in named}
     places, numbers = _places(found, shapes)
     pieces = -(-tokens // stretch)
     every = list(zip(found, extents, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,11 +18,15 @@ def run(entry: Entry, key: str, tensors: Mapping[str, Tensor], constants: Mappin
     """`archsearch.kernels.entering.entered` by the generated kernels; `key` is that of the entry of the rule."""
     raws = [tensors[name] for name in entry.operands]
     found = [each for name in entry.operands for each in constants.get(name, NO_CONSTANTS) if each is not None]
-    if eager.applies([*raws, *found]):
-        made = Entered.apply(key, len(raws), *raws, *found) if raws else ()
-    else:
-        made = enter(raws, found, key)
+    if not raws:
+        return dict(tensors)
+    fast = eager.applies([*raws, *found])
+    made = _entered(key, raws, found) if fast else enter(raws, found, key)
     return {**tensors, **dict(zip(entry.operands, made, strict=True))}
+
+
+def _entered(key: str, raws: list[Tensor], constants: list[Tensor]) -> tuple[Tensor, ...]:
+    return cast(Any, Entered).apply(key, len(raws), *raws, *constants)
 
 
 class Entered(torch.autograd.Function):
