@@ -14,7 +14,6 @@ from archsearch.dsl import Rule
 from archsearch.errors import BackendError, OperandError, RuleError
 from archsearch.kernels import chunkwise, entering, reference
 from archsearch.kernels.call import Call, Result, checked
-from archsearch.kernels.entering import Constants
 from archsearch.kernels.entry import Entry, check_entry
 from archsearch.kernels.triton import forms
 from archsearch.kernels.triton.cutting import Cut, cut
@@ -28,7 +27,7 @@ BACKENDS = ("auto", "reference", "torch", "triton")
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
     """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of
-    them. With an `entry`, the operands that it names come raw, and the `constants` of their curves by the same names.
+    them. With an `entry`, the operands that it names come raw, and its constants with them by name.
     The generated kernels run `cut` instead of a form of long tokens; `key`, `step_key` and `entry_key` are what they
     know the forms of all tokens and of one by in this process, and the entry.
     """
@@ -41,7 +40,7 @@ class CompiledRule:
     cut: Cut | None = field(init=False, repr=False)
     key: str = field(init=False, repr=False)
     step_key: str = field(init=False, repr=False)
-    entry_key: str | None = field(init=False, repr=False)
+    entry_key: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Now, since torch's compiler cannot hand a form to a function that it does not follow."""
@@ -49,8 +48,7 @@ class CompiledRule:
         object.__setattr__(self, "cut", shorter)
         object.__setattr__(self, "key", forms.key(self.normal_form if shorter is None else shorter.form))
         object.__setattr__(self, "step_key", forms.key(self.normal_form))
-        entry_key = None if self.entry is None else sections.key(self.entry, self.normal_form)
-        object.__setattr__(self, "entry_key", entry_key)
+        object.__setattr__(self, "entry_key", sections.key(self.entry or Entry(), self.normal_form))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Built anew where it is unpickled: another process does not know the key."""
@@ -62,7 +60,6 @@ class CompiledRule:
         initial_state: Tensor | None = None,
         scale: float | None = None,
         cu_seqlens: Tensor | None = None,
-        constants: Mapping[str, Constants] | None = None,
         **operands: Tensor,
     ) -> Result:
         """All tokens: `output` [B, T, HV, V], `state` [B, HV, K, V] float32 (float64 when an input is).
@@ -71,7 +68,7 @@ class CompiledRule:
         read only. `cu_seqlens` [N + 1]: packed sequences along T with B = 1, N states. Errors: OperandError,
         BackendError.
         """
-        call = self._checked(operands, initial_state, scale, cu_seqlens, constants)
+        call = self._checked(operands, initial_state, scale, cu_seqlens)
         match self._backend(call):
             case "reference":
                 return reference.run(self.normal_form, call)
@@ -84,17 +81,11 @@ class CompiledRule:
                     return longer_tokens.run(self.cut, self.key, call, self.chunk_size)
                 return operation.run(self.normal_form, self.key, call, self.chunk_size)
 
-    def step(
-        self,
-        *,
-        state: Tensor,
-        scale: float | None = None,
-        constants: Mapping[str, Constants] | None = None,
-        **operands: Tensor,
-    ) -> Result:
+    def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
         """One token: every shape without T; `output` [B, HV, V] and the state after it."""
-        token = {name: _one_token(tensor) for name, tensor in operands.items()}
-        call = self._checked(token, state, scale, None, constants)
+        constants = () if self.entry is None else self.entry.constants
+        token = {name: x if name in constants else _one_token(x) for name, x in operands.items()}
+        call = self._checked(token, state, scale, None)
         if self._backend(call) == "triton":
             from archsearch.kernels.triton import operation
 
@@ -111,24 +102,23 @@ class CompiledRule:
 
     def _checked(
         self,
-        operands: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor],
         initial_state: Tensor | None,
         scale: float | None,
         cu_seqlens: Tensor | None,
-        constants: Mapping[str, Constants] | None,
     ) -> Call:
         """The call, its operands as the rule takes them."""
-        raw = () if self.entry is None else self.entry.operands
-        call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens, raw)
-        if self.entry is None and not constants:
-            return call
-        entry, constants = self.entry or Entry(), constants or {}
-        entering.check_constants(entry, self.normal_form, call, constants)
-        if self.entry_key is not None and self._backend(call) == "triton":
-            from archsearch.kernels.triton.entry import operation
+        entry = self.entry
+        if entry is None:
+            return checked(self.normal_form, tensors, initial_state, scale, cu_seqlens)
+        operands, constants = entering.parted(entry, self.normal_form, tensors)
+        call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens, entry.operands)
+        entering.check_constants(entry, call, constants)
+        if self._backend(call) != "triton":
+            return replace(call, tensors=entering.entered(entry, call.tensors, constants))
+        from archsearch.kernels.triton.entry import operation
 
-            return replace(call, tensors=operation.run(entry, self.entry_key, call.tensors, constants))
-        return replace(call, tensors=entering.entered(entry, call.tensors, constants))
+        return replace(call, tensors=operation.run(entry, self.entry_key, call.tensors, constants))
 
     def _backend(self, call: Call) -> str:
         if self.backend == "auto":

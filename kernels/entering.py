@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,16 +12,6 @@ from archsearch.errors import OperandError
 from archsearch.kernels.call import Call
 from archsearch.kernels.entry import EPSILON, Curve, Entry, Feature, GateEntry, Norm
 from archsearch.lowering import NormalForm
-
-
-class Constants(NamedTuple):
-    """What an operand's curve takes beside its raw numbers: `bias` one a number, `rate` [HV]."""
-
-    bias: Tensor | None = None
-    rate: Tensor | None = None
-
-
-NO_CONSTANTS = Constants()
 
 
 def exact(x: Tensor) -> Tensor:
@@ -52,10 +41,10 @@ def normalised(x: Tensor, norm: Norm) -> Tensor:
     return (wide if norm is Norm.RMS else wide * size**-0.5).to(x.dtype)
 
 
-def curved(x: Tensor, entry: GateEntry, constants: Constants = NO_CONSTANTS) -> Tensor:
-    """A gate or log decay [..., HV] or [..., HV, N] of raw numbers, in float32."""
-    z = exact(x) if constants.bias is None else exact(x) + exact(constants.bias)
-    rate = _rate(z, constants)
+def curved(x: Tensor, entry: GateEntry, bias: Tensor | None = None, rate: Tensor | None = None) -> Tensor:
+    """A gate or log decay [B, T, HV] or [B, T, HV, N] of raw numbers, in float32."""
+    z = exact(x) if bias is None else exact(x) + exact(bias)
+    r = z if rate is None else _against(exact(rate).exp(), z)  # no curve without a rate looks at it
     match entry.curve:
         case Curve.SIGMOID:
             return torch.sigmoid(z) if entry.factor == 1.0 else torch.sigmoid(z) * entry.factor
@@ -64,54 +53,57 @@ def curved(x: Tensor, entry: GateEntry, constants: Constants = NO_CONSTANTS) -> 
         case Curve.LOG_SIGMOID:
             return F.logsigmoid(z) / entry.factor
         case Curve.SOFTPLUS_DECAY:
-            return -rate * F.softplus(z)
+            return -r * F.softplus(z)
         case Curve.SIGMOID_DECAY:
-            return entry.factor * torch.sigmoid(rate * z)
+            return entry.factor * torch.sigmoid(r * z)
         case Curve.EXPONENTIAL_DECAY:
-            return -entry.factor * torch.expm1(rate / entry.factor * F.softplus(z))
+            return -entry.factor * torch.expm1(r / entry.factor * F.softplus(z))
 
 
-def entered(entry: Entry, tensors: Mapping[str, Tensor], constants: Mapping[str, Constants]) -> dict[str, Tensor]:
+def entered(entry: Entry, tensors: Mapping[str, Tensor], constants: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The operands as the rule takes them, [B, T, ...] each; those that the entry does not name stay as they are."""
     made = dict(tensors)
     for vector in entry.vectors:
         made[vector.operand] = normalised(featured(tensors[vector.operand], vector.feature), vector.norm)
     for gate in entry.gates:
-        made[gate.operand] = curved(tensors[gate.operand], gate, constants.get(gate.operand, NO_CONSTANTS))
+        bias, rate = (None if name is None else constants[name] for name in (gate.bias, gate.rate))
+        made[gate.operand] = curved(tensors[gate.operand], gate, bias, rate)
     return made
 
 
-def check_constants(entry: Entry, form: NormalForm, call: Call, constants: Mapping[str, Constants]) -> None:
-    """OperandError unless each curve has the constants that it takes, in their shapes, and no others are given."""
-    gates = {gate.operand: gate for gate in entry.gates}
-    for name in constants:
-        if name not in gates:
-            wanted = f"constants are for {', '.join(gates) or 'no operand'} of rule {form.name!r}"
-            raise OperandError(f"{wanted}; got some for {name!r}. Leave them out")
-    for name, gate in gates.items():
-        shape = list(call.tensors[name].shape[2:])
-        given = constants.get(name, NO_CONSTANTS)
-        _check_constant(f"{name!r}.bias", given.bias, shape if gate.biased else None, call)
-        _check_constant(f"{name!r}.rate", given.rate, shape[:1] if gate.curve.rated else None, call)
+def parted(
+    entry: Entry, form: NormalForm, tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A call's operands and its constants. OperandError for a constant that is missing."""
+    for name in entry.constants:
+        if name not in tensors:
+            raw = ", ".join(gate.operand for gate in entry.gates if name in gate.constants)
+            wanted = f"rule {form.name!r} takes the constant {name!r} for its raw {raw}"
+            raise OperandError(f"{wanted}; it is missing. Pass it by keyword")
+    operands = {name: tensor for name, tensor in tensors.items() if name not in entry.constants}
+    return operands, {name: tensors[name] for name in entry.constants}
 
 
-def _check_constant(name: str, given: Tensor | None, shape: list[int] | None, call: Call) -> None:
-    if given is None and shape is None:
-        return
-    if given is None:
-        raise OperandError(f"the entry needs the constant {name} of shape {shape}; got none. Pass it in constants")
-    if shape is None:
-        raise OperandError(f"the entry takes no constant {name}; got one. Leave it out")
-    if list(given.shape) != shape or not given.is_floating_point() or given.device != call.device:
+def check_constants(entry: Entry, call: Call, constants: Mapping[str, Tensor]) -> None:
+    """OperandError unless each constant fits the operands that it is for."""
+    for gate in entry.gates:
+        shape = list(call.tensors[gate.operand].shape[2:])
+        for name, expected in ((gate.bias, shape), (gate.rate, shape[:1])):
+            if name is not None:
+                _check_constant(gate, name, constants[name], expected, call)
+
+
+def _check_constant(gate: GateEntry, name: str, given: Tensor, expected: list[int], call: Call) -> None:
+    if not isinstance(given, Tensor) or not given.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
+        what = given.dtype if isinstance(given, Tensor) else type(given).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OperandError(f"the constant {name!r} must be a tensor of floats of shape {expected}; got {what}")
+    if list(given.shape) != expected or given.device != call.device:
         raise OperandError(
-            f"the constant {name} must hold floats of shape {shape} on {call.device}; "
-            f"got {given.dtype} {list(given.shape)} on {given.device}"
+            f"the constant {name!r} of {gate.operand!r} must have shape {expected} on {call.device}; "
+            f"got {list(given.shape)} on {given.device}"
         )
 
 
-def _rate(z: Tensor, constants: Constants) -> Tensor:
-    """exp of the rate [HV] against [B, T, HV] or [B, T, HV, N]; unused where there is none."""
-    if constants.rate is None:
-        return z
-    rate = exact(constants.rate).exp()
+def _against(rate: Tensor, z: Tensor) -> Tensor:
+    """[HV] against [B, T, HV] or [B, T, HV, N]."""
     return rate if z.dim() == 3 else rate[:, None]

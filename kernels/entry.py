@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from archsearch.dsl import Kind, Operand
+from archsearch.dsl.operands import RESERVED
 from archsearch.errors import ConfigError
 from archsearch.lowering import NormalForm
 
@@ -73,22 +74,28 @@ class VectorEntry:
 class GateEntry:
     """A gate or a log decay, in float32 whatever the raw number's dtype (float64 stays).
 
-    biased: it takes the constant `bias`, one a number of the operand: [HV], or [HV, K or V] of channels.
+    bias, rate: the names by which a call brings these constants: a bias one a number of the operand, [HV] or [HV, K or
+    V] of channels, for curves that are to have one; a rate [HV] for those that need it. Operands may share a constant.
     """
 
     operand: str
     curve: Curve
     factor: float = 1.0
-    biased: bool = False
+    bias: str | None = None
+    rate: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a factor of the wrong sign."""
-        low = self.curve.is_bounded
+        """Refuse a factor of the wrong sign, and a rate where none belongs or a missing one."""
+        low, entry = self.curve.is_bounded, f"the entry of {self.operand!r}, {self.curve.value}"
         if not math.isfinite(self.factor) or (self.factor >= 0 if low else self.factor <= 0):
-            raise ConfigError(
-                f"the entry of {self.operand!r}, {self.curve.value}, needs a factor {'< 0' if low else '> 0'}; "
-                f"got {self.factor}"
-            )
+            raise ConfigError(f"{entry}, needs a factor {'< 0' if low else '> 0'}; got {self.factor}")
+        if self.curve.rated is not (self.rate is not None):
+            raise ConfigError(f"{entry}, {'needs a' if self.curve.rated else 'has no'} rate; got {self.rate!r}")
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The names of its constants, the bias first."""
+        return tuple(name for name in (self.bias, self.rate) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +110,25 @@ class Entry:
         """The names of those that come raw."""
         return tuple(each.operand for each in (*self.vectors, *self.gates))
 
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The names of all constants, each once."""
+        return tuple(dict.fromkeys(name for gate in self.gates for name in gate.constants))
+
 
 def check_entry(entry: Entry, form: NormalForm) -> None:
     """ConfigError unless each named operand is one of the rule's, named once, and of the kind that its entry makes."""
+    if not isinstance(entry, Entry):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"entry must be an Entry; got {type(entry).__name__}. Write Entry(vectors, gates)")
     known = {operand.name: operand for operand in form.operands}
     for name in entry.operands:
         if name not in known:
             raise ConfigError(f"the entry names {name!r}; rule {form.name!r} takes {', '.join(known)}. Leave it out")
         if entry.operands.count(name) > 1:
             raise ConfigError(f"the entry names {name!r} more than once. Name it once")
+    for name in entry.constants:
+        if name in known or name in RESERVED:
+            raise ConfigError(f"the entry names a constant {name!r}, which a call has already. Choose another name")
     for each in entry.vectors:
         if not (known[each.operand].is_address or known[each.operand].kind is Kind.VALUE):
             raise ConfigError(_misfit(known[each.operand], "a query, a key or a value", "GateEntry"))

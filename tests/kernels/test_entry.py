@@ -11,13 +11,13 @@ from torch import Tensor
 from archsearch.dsl import Rule
 from archsearch.errors import ConfigError, OperandError
 from archsearch.kernels.dispatch import compile
-from archsearch.kernels.entering import Constants, curved, entered
+from archsearch.kernels.entering import curved, entered
 from archsearch.kernels.entry import Curve, Entry, Feature, GateEntry, Norm, VectorEntry
 from archsearch.mixers.zoo import rules
 
 ENTRY = Entry(
     (VectorEntry("q", Feature.SILU, Norm.L2), VectorEntry("k", norm=Norm.L2)),
-    (GateEntry("g", Curve.SOFTPLUS_DECAY, biased=True), GateEntry("beta", Curve.SIGMOID, 2.0)),
+    (GateEntry("g", Curve.SOFTPLUS_DECAY, bias="dt_bias", rate="A_log"), GateEntry("beta", Curve.SIGMOID, 2.0)),
 )
 RULE = rules["gated_delta_net"]
 
@@ -28,13 +28,12 @@ def raw(batch: int = 2, tokens: int = 7) -> dict[str, Tensor]:
     return {name: torch.randn(batch, tokens, *shape, dtype=torch.float64) for name, shape in shapes.items()}
 
 
-def constants() -> dict[str, Constants]:
-    return {"g": Constants(bias=torch.randn(4, dtype=torch.float64), rate=torch.randn(4, dtype=torch.float64))}
+def constants() -> dict[str, Tensor]:
+    return {name: torch.randn(4, dtype=torch.float64) for name in ENTRY.constants}
 
 
-def by_hand(given: dict[str, Tensor], numbers: dict[str, Constants]) -> dict[str, Tensor]:
-    bias, rate = numbers["g"]
-    assert bias is not None and rate is not None
+def by_hand(given: dict[str, Tensor], numbers: dict[str, Tensor]) -> dict[str, Tensor]:
+    bias, rate = numbers["dt_bias"], numbers["A_log"]
 
     def unit(x: Tensor) -> Tensor:
         return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
@@ -51,9 +50,7 @@ def by_hand(given: dict[str, Tensor], numbers: dict[str, Constants]) -> dict[str
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_a_call_with_raw_operands_equals_one_with_those_made_by_hand(backend: Any) -> None:
     given, numbers = raw(), constants()
-    found = compile(RULE, backend, 4, ENTRY)(
-        cu_seqlens=None, scale=None, initial_state=None, constants=numbers, **given
-    )
+    found = compile(RULE, backend, 4, ENTRY)(scale=None, **numbers, **given)
     expected = compile(RULE, backend, 4)(scale=None, **by_hand(given, numbers))
     torch.testing.assert_close(found.output, expected.output)
     torch.testing.assert_close(found.state, expected.state)
@@ -64,11 +61,9 @@ def test_steps_of_raw_tokens_equal_the_whole() -> None:
     state = torch.zeros(2, 4, 8, 6, dtype=torch.float64)
     outputs: list[Tensor] = []
     for t in range(7):
-        output, state = run.step(
-            state=state, scale=None, constants=numbers, **{name: x[:, t] for name, x in given.items()}
-        )
+        output, state = run.step(state=state, scale=None, **numbers, **{name: x[:, t] for name, x in given.items()})
         outputs.append(output)
-    whole = run(cu_seqlens=None, scale=None, initial_state=None, constants=numbers, **given)
+    whole = run(scale=None, **numbers, **given)
     torch.testing.assert_close(torch.stack(outputs, 1), whole.output)
     torch.testing.assert_close(state, whole.state)
 
@@ -94,10 +89,10 @@ FORMULAS: dict[Curve, Callable[[Tensor, Tensor, float], Tensor]] = {
 def test_a_curve_is_its_formula_and_a_decay_is_never_positive(curve: Curve, channels: tuple[int, ...]) -> None:
     a, bias = (4 * torch.randn(*shape, 4, *channels, dtype=torch.float64) for shape in ((2, 5), ()))
     rate = torch.randn(4, dtype=torch.float64) if curve.rated else None
-    factor = -3.0 if curve.is_bounded else 3.0
-    found = curved(a, GateEntry("g", curve, factor, biased=True), Constants(bias, rate))
+    entry = GateEntry("g", curve, -3.0 if curve.is_bounded else 3.0, "bias", "rate" if curve.rated else None)
+    found = curved(a, entry, bias, rate)
     r = torch.ones(4).double() if rate is None else rate.exp()
-    torch.testing.assert_close(found, FORMULAS[curve](a + bias, r[:, None] if channels else r, factor))
+    torch.testing.assert_close(found, FORMULAS[curve](a + bias, r[:, None] if channels else r, entry.factor))
     assert not curve.is_decay or found.max() <= 0
 
 
@@ -109,7 +104,12 @@ def test_gates_of_bfloat16_numbers_are_float32() -> None:
 
 
 def call(**changes: Any) -> Callable[[], object]:
-    given: dict[str, Any] = {"constants": constants(), **raw(), **changes}
+    given: dict[str, Any] = {**constants(), **raw(), **changes}
+    return lambda: compile(RULE, "torch", entry=ENTRY)(**given)
+
+
+def without(name: str) -> Callable[[], object]:
+    given: dict[str, Any] = {key: x for key, x in {**constants(), **raw()}.items() if key != name}
     return lambda: compile(RULE, "torch", entry=ENTRY)(**given)
 
 
@@ -117,27 +117,38 @@ def refused(entry: Entry, rule: Rule = RULE) -> Callable[[], object]:
     return lambda: compile(rule, entry=entry)
 
 
-BIAS = torch.zeros(4, dtype=torch.float64)
 MESSAGES: dict[str, tuple[Callable[[], object], str]] = {
-    "no constants": (
-        call(constants=None),
-        "the entry needs the constant 'g'.bias of shape [4]; got none. Pass it in constants",
-    ),
-    "constants of another": (
-        call(constants={"q": Constants()}),
-        "constants are for g, beta of rule 'gated_delta_net'; got some for 'q'. Leave them out",
-    ),
-    "a constant too many": (
-        call(constants={**constants(), "beta": Constants(bias=BIAS)}),
-        "the entry takes no constant 'beta'.bias; got one. Leave it out",
+    "no constant": (
+        without("A_log"),
+        "rule 'gated_delta_net' takes the constant 'A_log' for its raw g; it is missing. Pass it by keyword",
     ),
     "a shape": (
-        call(constants={"g": Constants(bias=BIAS, rate=BIAS[:2])}),
-        "the constant 'g'.rate must hold floats of shape [4] on cpu; got torch.float64 [2] on cpu",
+        call(A_log=torch.zeros(2)),
+        "the constant 'A_log' of 'g' must have shape [4] on cpu; got [2] on cpu",
     ),
-    "constants without an entry": (
-        lambda: compile(RULE, "torch")(scale=None, constants=constants(), **raw()),
-        "constants are for no operand of rule 'gated_delta_net'; got some for 'g'. Leave them out",
+    "a type": (
+        call(dt_bias=torch.zeros(4, dtype=torch.int64)),
+        "the constant 'dt_bias' must be a tensor of floats of shape [4]; got torch.int64",
+    ),
+    "no tensor": (
+        call(dt_bias=[0.0]),
+        "the constant 'dt_bias' must be a tensor of floats of shape [4]; got list",
+    ),
+    "a constant too many": (
+        call(bias=torch.zeros(4)),
+        "rule 'gated_delta_net' takes g, k, v, beta, q; got 'bias' as well. Leave it out",
+    ),
+    "an operand's name for a constant": (
+        refused(Entry((), (GateEntry("beta", Curve.SIGMOID, bias="q"),))),
+        "the entry names a constant 'q', which a call has already. Choose another name",
+    ),
+    "no rate": (
+        lambda: GateEntry("g", Curve.SOFTPLUS_DECAY),
+        "the entry of 'g', -r * softplus(z), needs a rate; got None",
+    ),
+    "a rate": (
+        lambda: GateEntry("beta", Curve.SIGMOID, rate="A_log"),
+        "the entry of 'beta', factor * sigmoid(z), has no rate; got 'A_log'",
     ),
     "a name": (
         refused(Entry((VectorEntry("x"),))),
@@ -158,6 +169,10 @@ MESSAGES: dict[str, tuple[Callable[[], object], str]] = {
     "a gate of a decay": (
         refused(Entry((), (GateEntry("g", Curve.SIGMOID),))),
         "the entry of 'g' makes a gate; it is a log_decay. Use a curve of log decays",
+    ),
+    "no entry": (
+        refused("q"),  # pyright: ignore[reportArgumentType]
+        "entry must be an Entry; got str. Write Entry(vectors, gates)",
     ),
     "a factor": (
         lambda: GateEntry("g", Curve.SIGMOID_DECAY, 5.0),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from archsearch.dsl import Rule, channel_gate, decay, delta_write, gate, key, log_decay, query, read, value
 from archsearch.kernels.dispatch import compile
-from archsearch.kernels.entering import Constants, entered
+from archsearch.kernels.entering import entered
 from archsearch.kernels.entry import Curve, Entry, Feature, GateEntry, Norm, VectorEntry
 from archsearch.kernels.triton import eager
 from archsearch.kernels.triton.entry import launch, operation, sections
@@ -33,7 +33,8 @@ def gates(curve: Curve) -> Entry:
     """Both decays by one curve, or both gates."""
     factor = -3.0 if curve.is_bounded else 1.5
     names = ("g", "d") if curve.is_decay else ("w", "beta")
-    return Entry((), tuple(GateEntry(name, curve, factor, biased=True) for name in names))
+    rates = {name: f"{name}.rate" if curve.rated else None for name in names}
+    return Entry((), tuple(GateEntry(name, curve, factor, f"{name}.bias", rates[name]) for name in names))
 
 
 def vectors(feature: Feature, norm: Norm) -> Entry:
@@ -53,16 +54,16 @@ def raw(
     return found
 
 
-def constants(entry: Entry, given: Mapping[str, Tensor]) -> dict[str, Constants]:
-    found: dict[str, Constants] = {}
+def constants(entry: Entry, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
     for each in entry.gates:
         shape = given[each.operand].shape[2:]
-        rate = torch.randn(shape[:1], device=DEVICE) if each.curve.rated else None
-        found[each.operand] = Constants(torch.randn(shape, device=DEVICE) if each.biased else None, rate)
+        found |= {} if each.bias is None else {each.bias: torch.randn(shape, device=DEVICE)}
+        found |= {} if each.rate is None else {each.rate: torch.randn(shape[:1], device=DEVICE)}
     return found
 
 
-Run = Callable[[Mapping[str, Tensor], Mapping[str, Constants]], dict[str, Tensor]]
+Run = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 def by_kernels(entry: Entry) -> Run:
@@ -74,13 +75,11 @@ def by_torch(entry: Entry) -> Run:
     return lambda tensors, numbers: entered(entry, tensors, numbers)
 
 
-def leaves(given: Mapping[str, Tensor], numbers: Mapping[str, Constants], names: tuple[str, ...]) -> list[Tensor]:
-    found = [given[name] for name in names]
-    found += [each for name in names for each in numbers.get(name, Constants()) if each is not None]
-    return [tensor.requires_grad_() for tensor in found]
+def leaves(given: Mapping[str, Tensor], numbers: Mapping[str, Tensor], names: tuple[str, ...]) -> list[Tensor]:
+    return [tensor.requires_grad_() for tensor in (*(given[name] for name in names), *numbers.values())]
 
 
-def results(run: Run, entry: Entry, given: Mapping[str, Tensor], numbers: Mapping[str, Constants]) -> list[Tensor]:
+def results(run: Run, entry: Entry, given: Mapping[str, Tensor], numbers: Mapping[str, Tensor]) -> list[Tensor]:
     """The operands that the entry names, and the gradients of a loss in raw operands and constants."""
     own = leaves(given, numbers, entry.operands)
     made = run(given, numbers)
@@ -91,12 +90,10 @@ def results(run: Run, entry: Entry, given: Mapping[str, Tensor], numbers: Mappin
     return [*operands, *torch.autograd.grad(loss, own)]
 
 
-def agree(entry: Entry, given: Mapping[str, Tensor], numbers: Mapping[str, Constants], tolerance: float = 2e-5) -> None:
+def agree(entry: Entry, given: Mapping[str, Tensor], numbers: Mapping[str, Tensor], tolerance: float = 2e-5) -> None:
     """With float64 in torch, relative to the largest number of each tensor."""
     wide = {name: x.detach().double() for name, x in given.items()}
-    exact = {
-        name: Constants(*(None if x is None else x.detach().double() for x in each)) for name, each in numbers.items()
-    }
+    exact = {name: x.detach().double() for name, x in numbers.items()}
     expected = results(by_torch(entry), entry, wide, exact)
     for one, other in zip(results(by_kernels(entry), entry, given, numbers), expected, strict=True):
         assert one.shape == other.shape
@@ -152,7 +149,8 @@ def test_huge_numbers_stay_finite(curve: Curve, sign: float) -> None:
 def test_small_decays_keep_their_digits() -> None:
     """Where log(1 + exp(z)) and exp(z) - 1 would cancel; against the formula number by number."""
     for curve in (Curve.SOFTPLUS_DECAY, Curve.EXPONENTIAL_DECAY, Curve.LOG_SIGMOID):
-        entry = Entry((), (GateEntry("d", curve, -5.0 if curve.is_bounded else 1.0),))
+        factor = -5.0 if curve.is_bounded else 1.0
+        entry = Entry((), (GateEntry("d", curve, factor, rate="rate" if curve.rated else None),))
         given = raw(entry, tokens=64)
         line = torch.linspace(-30.0, 30.0, given["d"].numel(), device=DEVICE).view_as(given["d"])
         given["d"] = -line if curve is Curve.LOG_SIGMOID else line
@@ -219,27 +217,26 @@ def test_the_operation_and_the_eager_function_give_the_same_bits(monkeypatch: py
     assert all(torch.equal(a, b) for a, b in zip(one, results(by_kernels(entry), entry, given, numbers), strict=True))
 
 
-def gated_delta_net(tokens: int = 19) -> tuple[Any, dict[str, Tensor], dict[str, Constants]]:
+def gated_delta_net(tokens: int = 19) -> tuple[Any, dict[str, Tensor], dict[str, Tensor]]:
     """The rule with an entry on the generated kernels, and what it takes."""
     entry = Entry(
         (VectorEntry("q", Feature.SILU, Norm.L2), VectorEntry("k", Feature.SILU, Norm.L2)),
-        (GateEntry("g", Curve.SOFTPLUS_DECAY, biased=True), GateEntry("beta", Curve.SIGMOID)),
+        (GateEntry("g", Curve.SOFTPLUS_DECAY, bias="dt_bias", rate="A_log"), GateEntry("beta", Curve.SIGMOID)),
     )
     shapes = {"q": (1, 16), "k": (1, 16), "v": (2, 16), "g": (2,), "beta": (2,)}
     given = {name: torch.randn(1, tokens, *shape, device=DEVICE).requires_grad_() for name, shape in shapes.items()}
-    bias, rate = (torch.randn(2, device=DEVICE).requires_grad_() for _ in range(2))
-    return entry, given, {"g": Constants(bias, rate)}
+    return entry, given, {name: torch.randn(2, device=DEVICE).requires_grad_() for name in entry.constants}
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_rule_with_an_entry_agrees_with_torch(packed: bool) -> None:
     entry, given, numbers = gated_delta_net()
     offsets = torch.tensor([0, 7, 7, 19], device=DEVICE) if packed else None
-    own = [*given.values(), *(x for x in numbers["g"] if x is not None)]
+    own = [*given.values(), *numbers.values()]
     found: list[list[Tensor]] = []
     for backend in ("torch", "triton"):
         result = compile(rules["gated_delta_net"], backend, 16, entry)(
-            initial_state=None, scale=None, cu_seqlens=offsets, constants=numbers, **given
+            scale=None, cu_seqlens=offsets, **numbers, **given
         )
         loss = result.output.square().sum() + result.state.sum()
         found.append([result.output, result.state, *torch.autograd.grad(loss, own)])
@@ -254,11 +251,9 @@ def test_steps_equal_the_whole() -> None:
     state = torch.zeros(1, 2, 16, 16, device=DEVICE)
     outputs: list[Tensor] = []
     for t in range(5):
-        output, state = run.step(
-            state=state, scale=None, constants=numbers, **{name: x[:, t] for name, x in given.items()}
-        )
+        output, state = run.step(state=state, scale=None, **numbers, **{name: x[:, t] for name, x in given.items()})
         outputs.append(output)
-    whole = run(initial_state=None, scale=None, cu_seqlens=None, constants=numbers, **given)
+    whole = run(scale=None, **numbers, **given)
     torch.testing.assert_close(torch.stack(outputs, 1), whole.output, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(state, whole.state, rtol=1e-4, atol=1e-5)
 
@@ -267,17 +262,15 @@ def test_the_compiler_keeps_one_graph_and_the_same_numbers() -> None:
     entry, given, numbers = gated_delta_net()
     run = compile(rules["gated_delta_net"], "triton", 16, entry)
 
-    def loss(given: dict[str, Tensor], bias: Tensor, rate: Tensor) -> Tensor:
-        result = run(initial_state=None, scale=None, cu_seqlens=None, constants={"g": Constants(bias, rate)}, **given)
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        result = run(scale=None, **given)
         return result.output.square().sum() + result.state.sum()
 
-    bias, rate = numbers["g"]
-    assert bias is not None and rate is not None
     backend = "inductor" if DEVICE == "cuda" else "aot_eager"
     fast: Any = torch.compile(loss, fullgraph=True, backend=backend)
-    own = [*given.values(), bias, rate]
-    expected = torch.autograd.grad(loss(given, bias, rate), own)
-    for one, other in zip(torch.autograd.grad(fast(given, bias, rate), own), expected, strict=True):
+    every = {**given, **numbers}
+    expected = torch.autograd.grad(loss(every), list(every.values()))
+    for one, other in zip(torch.autograd.grad(fast(every), list(every.values())), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 

@@ -60,8 +60,9 @@ def described(section: Section) -> str:
     """What becomes of an operand, in words."""
     entry = section.entry
     if isinstance(entry, GateEntry):
-        bias, rate = (", bias" if entry.biased else ""), (", r = exp(rate)" if entry.curve.rated else "")
-        return f"{entry.curve.value}, z = a{' + bias' if bias else ''}{rate}, factor {entry.factor:g}"
+        parts = [entry.curve.value, "z = a + bias" if entry.bias else "z = a"]
+        parts += [*(["r = exp(rate)"] if entry.rate else []), f"factor = {entry.factor:g}"]
+        return ", ".join(parts)
     return f"feature {entry.feature.value}, norm {entry.norm.value}"
 
 
@@ -90,8 +91,8 @@ def _gate(entry: GateEntry, section: Section, common: Mapping[str, str]) -> str:
         "rate": f"tl.load({rate}).to(tl.float32)",
     }
     flags = {
-        "biased": entry.biased,
-        "rated": entry.curve.rated,
+        "biased": entry.bias is not None,
+        "rated": entry.rate is not None,
         "channel": section.channel,
         "summed": bool(section.constants),
     }

@@ -8,20 +8,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from archsearch.kernels.entering import NO_CONSTANTS, Constants
 from archsearch.kernels.entry import Entry
 from archsearch.kernels.triton import eager
 from archsearch.kernels.triton.entry import launch
 
 
-def run(entry: Entry, key: str, tensors: Mapping[str, Tensor], constants: Mapping[str, Constants]) -> dict[str, Tensor]:
+def run(entry: Entry, key: str, tensors: Mapping[str, Tensor], constants: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`archsearch.kernels.entering.entered` by the generated kernels; `key` is that of the entry of the rule."""
     raws = [tensors[name] for name in entry.operands]
-    found = [each for name in entry.operands for each in constants.get(name, NO_CONSTANTS) if each is not None]
+    found = [constants[name] for gate in entry.gates for name in gate.constants]
     if not raws:
         return dict(tensors)
-    fast = eager.applies([*raws, *found])
-    made = _entered(key, raws, found) if fast else enter(raws, found, key)
+    made = _entered(key, raws, found) if eager.applies([*raws, *found]) else enter(raws, found, key)
     return {**tensors, **dict(zip(entry.operands, made, strict=True))}
 
 

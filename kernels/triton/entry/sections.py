@@ -24,10 +24,10 @@ class Section:
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Those that it takes, in the order of a call."""
+        """What it takes beside the raw operand, in the order of a call."""
         if isinstance(self.entry, VectorEntry):
             return ()
-        return (*(("bias",) if self.entry.biased else ()), *(("rate",) if self.entry.curve.rated else ()))
+        return (*(("bias",) if self.entry.bias else ()), *(("rate",) if self.entry.rate else ()))
 
 
 _KNOWN: dict[str, tuple[Section, ...]] = {}
