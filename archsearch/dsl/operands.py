@@ -10,7 +10,7 @@ from typing import Literal
 from archsearch.dsl.expressions import Algebra
 from archsearch.errors import RuleError
 
-RESERVED = frozenset({"constants", "cu_seqlens", "initial_state", "scale", "self", "state"})
+RESERVED = frozenset({"cu_seqlens", "initial_state", "scale", "self", "state"})
 
 
 class Kind(Enum):

@@ -45,28 +45,28 @@ MESSAGES: dict[str, tuple[Callable[[], Any], str]] = {
     "a name that is no identifier": (
         lambda: key("two words"),
         (
-            "an operand's name must be an identifier other than constants, cu_seqlens, initial_state, scale, self, "
+            "an operand's name must be an identifier other than cu_seqlens, initial_state, scale, self, "
             "state; got 'two words'. Choose another name"
         ),
     ),
     "a name of the call's own": (
         lambda: gate("scale"),
         (
-            "an operand's name must be an identifier other than constants, cu_seqlens, initial_state, scale, self, "
+            "an operand's name must be an identifier other than cu_seqlens, initial_state, scale, self, "
             "state; got 'scale'. Choose another name"
         ),
     ),
     "a keyword": (
         lambda: value("lambda"),
         (
-            "an operand's name must be an identifier other than constants, cu_seqlens, initial_state, scale, self, "
+            "an operand's name must be an identifier other than cu_seqlens, initial_state, scale, self, "
             "state; got 'lambda'. Choose another name"
         ),
     ),
     "a name that is no text": (
         lambda: query(3),  # pyright: ignore[reportArgumentType]
         (
-            "an operand's name must be an identifier other than constants, cu_seqlens, initial_state, scale, self, "
+            "an operand's name must be an identifier other than cu_seqlens, initial_state, scale, self, "
             "state; got 3. Choose another name"
         ),
     ),

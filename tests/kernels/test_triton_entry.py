@@ -14,6 +14,10 @@ from archsearch.kernels.entry import Curve, Entry, Feature, GateEntry, Norm, Vec
 from archsearch.kernels.triton import eager
 from archsearch.kernels.triton.entry import launch, operation, sections
 from archsearch.lowering import lower
+from archsearch.mixers.layer.initialisation import Stream
+from archsearch.mixers.layer.mixer import Mixer
+from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.layer.papers import paper_layer
 from archsearch.mixers.zoo import rules
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -27,6 +31,7 @@ RULE = Rule(
     read(q),
 )
 HEADS, VALUE_HEADS = 2, 6
+PAPERS = {name: layer for name in rules if (layer := paper_layer(rules[name])) is not None}
 
 
 def gates(curve: Curve) -> Entry:
@@ -286,3 +291,23 @@ def test_a_pass_each_way_is_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     made = operation.run(entry, sections.key(entry, lower(rules["gated_delta_net"])), given, numbers)
     torch.stack([made[name].sum() for name in entry.operands]).sum().backward()
     assert launched == ["enter", "leave"]
+
+
+@pytest.mark.parametrize("name", ["gated_delta_net", "kda", "mamba2", "eda"])
+def test_a_mixer_on_the_kernels_agrees_with_one_on_torch(name: str) -> None:
+    """Forward, backward to every weight, packed sequences, and tokens one by one."""
+    layer = Layer(head_dim=16, expand_v=1.0, skip=name == "mamba2", operands=PAPERS[name].operands)
+    exact = Mixer(rules[name], 16, 2, layer, backend="torch", stream=Stream(3)).to(DEVICE)
+    fast = Mixer(rules[name], 16, 2, layer, backend="triton", chunk_size=16, stream=Stream(3)).to(DEVICE)
+    x, offsets = torch.randn(1, 19, 16, device=DEVICE), torch.tensor([0, 7, 7, 19], device=DEVICE)
+    found = [mixer(x, cu_seqlens=offsets) for mixer in (fast, exact)]
+    for y in found:
+        y.square().sum().backward()
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
+    for (path, one), other in zip(fast.named_parameters(), exact.parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None
+        assert (one.grad - other.grad).norm() <= 1e-3 * other.grad.norm() + 1e-6, path
+    with torch.no_grad():
+        cache = fast.init_cache(1)
+        steps = [fast(x[:, t : t + 1], cache=cache) for t in range(3)]
+        torch.testing.assert_close(torch.cat(steps, 1), exact(x)[:, :3], rtol=1e-3, atol=1e-5)

@@ -40,13 +40,21 @@ class Entered(torch.autograd.Function):
             return tuple(launch.enter(ctx.setup, raws, tensors[count:]))
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One kernel, and a sum over its programs for the constants."""
-        raws, constants = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        with torch.cuda.device_of(raws[0]):
-            found, row = launch.leave(ctx.setup, raws, constants, gradients)
-        return None, None, *found, *launch.apart(row, constants)
+        back = _once if torch.is_grad_enabled() else _back
+        return back(ctx, *gradients)
+
+
+def _back(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+    raws, constants = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+    with torch.cuda.device_of(raws[0]):
+        found, row = launch.leave(ctx.setup, raws, constants, gradients)
+    return None, None, *found, *launch.apart(row, constants)
+
+
+_once = torch.autograd.function.once_differentiable(_back)
+"""Where a graph of the backward itself is kept: to go through it again is refused."""
 
 
 @torch.library.custom_op("archsearch::enter", mutates_args=())
