@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -14,11 +15,11 @@ from archsearch.kernels.entry import VectorEntry
 from archsearch.kernels.triton import modules
 from archsearch.kernels.triton.entry import generation
 from archsearch.kernels.triton.entry.sections import Section, sections
-from archsearch.kernels.triton.launcher import Launcher
+from archsearch.kernels.triton.launcher import ALIGNED
 
 Shape = tuple[int, ...]
-TILE = 4096
-"""Numbers of a tile: 32 a thread of four warps."""
+TILE = 2048
+"""Numbers of a tile: 16 a thread of four warps."""
 MOST = 128
 """Tokens of a tile, at most."""
 WARPS = 4
@@ -37,62 +38,93 @@ class Extent(NamedTuple):
     rows: int
 
 
+class Bound(NamedTuple):
+    """A compiled kernel, and what picks its arguments, in its order, from those of a pass."""
+
+    kernel: Any
+    picked: Callable[[list[Any]], tuple[Any, ...]]
+
+
+class Pass(NamedTuple):
+    """One kernel: its name, what a call brings, in this order, what all calls that look alike share, its programs."""
+
+    kernel: str
+    given: tuple[str, ...]
+    numbers: dict[str, int]
+    programs: int
+
+
 @dataclass(frozen=True)
 class Setup:
-    """Of all calls that look alike. `sizes`: what both kernels take that is no tensor, `back` what the one back takes
-    besides; `programs` of either; `pieces` programs share the sums of a head, over `numbers` numbers of constants.
+    """Of all calls that look alike: the passes there and back. `pieces` programs share the sums of a head, over
+    `numbers` numbers of constants. `bound`: what was compiled, by the dtypes and alignment of what a call brings.
     """
 
     key: str
-    sections: tuple[Section, ...]
-    sizes: dict[str, int]
-    back: dict[str, int]
-    programs: tuple[int, int]
+    there: Pass
+    back: Pass
     pieces: int
     numbers: int
+    bound: dict[tuple[object, ...], Bound] = field(default_factory=dict[tuple[object, ...], Bound])
 
     @cached_property
-    def launch(self) -> Launcher:
-        """The kernels of the generated module, by name."""
-        return Launcher(modules.load("entry", generation.source(self.sections)))
+    def module(self) -> Any:
+        """The generated module."""
+        return modules.load("entry", generation.source(sections(self.key)))
 
-    @cached_property
-    def constants(self) -> tuple[str, ...]:
-        """Their names in the kernels, in the order of a call."""
-        return tuple(f"{name}_{section.name}" for section in self.sections for name in section.constants)
+    def launch(self, use: Pass, tensors: Sequence[Tensor]) -> None:
+        """Run a pass. What the first launch compiled is run again as it is, without Triton's own lookup."""
+        grid, values = (use.programs, 1, 1), [*tensors, *use.numbers.values()]
+        key = (use.kernel, *[(tensor.dtype, tensor.data_ptr() % ALIGNED == 0) for tensor in tensors])
+        known = self.bound.get(key)
+        if known is not None:
+            known.kernel[grid](*known.picked(values))
+            return
+        function = getattr(self.module, use.kernel)
+        names = (*use.given, *use.numbers)
+        kernel = function[grid](**dict(zip(names, values, strict=True)), num_warps=WARPS)
+        if kernel is not None:  # under the interpreter nothing is compiled
+            self.bound[key] = Bound(kernel, itemgetter(*map(names.index, function.arg_names)))
 
 
 def setup_of(key: str, raws: Sequence[Tensor]) -> Setup:
     """The setup of a call."""
-    return setup(key, tuple(tuple(raw.shape) for raw in raws), tuple(raw.stride() for raw in raws))
+    return setup(key, tuple([raw.shape for raw in raws]), tuple([raw.stride() for raw in raws]), raws[0].device)
 
 
 @lru_cache(maxsize=4096)
-def setup(key: str, shapes: tuple[Shape, ...], strides: tuple[Shape, ...]) -> Setup:
-    """The setup for raw operands that lie so."""
+def setup(key: str, shapes: tuple[Shape, ...], strides: tuple[Shape, ...], device: torch.device) -> Setup:
+    """The setup for raw operands that lie so; a compiled kernel is that of one `device`."""
+    del device  # a part of the key alone
     found = sections(key)
     extents = tuple(_extent(section, shape) for section, shape in zip(found, shapes, strict=True))
     tokens = shapes[0][0] * shapes[0][1]
-    stretch = _stretch(found, extents, tokens)
-    sizes = {"T": shapes[0][1], "tokens": tokens, "num_warps": WARPS}
+    sizes = {"T": shapes[0][1], "tokens": tokens}
     for section, extent, given in zip(found, extents, strides, strict=True):
         lying = given if section.channel else (*given[:2], 0, given[2])
         named = zip((*generation.SIZES, *generation.STRIDES), (*extent, *lying), strict=True)
         sizes |= {f"{name}_{section.name}": size for name, size in named}
+    stretch = _stretch(found, extents, tokens)
     places, numbers = _places(found, shapes)
     pieces = -(-tokens // stretch)
-    every = list(zip(found, extents, strict=True))
-    there = sum(-(-tokens // extent.rows) * extent.heads for _, extent in every)
-    back = sum((-(-tokens // e.rows) if _is_vector(section) else pieces) * e.heads for section, e in every)
-    return Setup(key, found, sizes, places | {"numbers": numbers, "stretch": stretch}, (there, back), pieces, numbers)
+    shares = [-(-tokens // extent.rows) * extent.heads for extent in extents]
+    summed = [
+        share if _is_vector(section) else pieces * extent.heads
+        for section, extent, share in zip(found, extents, shares, strict=True)
+    ]
+    raws, constants = _names(found, "raw"), tuple(f"{name}_{each.name}" for each in found for name in each.constants)
+    there = Pass("enter", (*raws, *constants, *_names(found, "made")), sizes, sum(shares))
+    gradients = (*_names(found, "d_made"), *_names(found, "d_raw"), "partial")
+    sums = places | {"numbers": numbers, "stretch": stretch}
+    back = Pass("leave", (*raws, *constants, *gradients), sizes | sums, sum(summed))
+    return Setup(key, there, back, pieces, numbers)
 
 
 def enter(setup: Setup, raws: Sequence[Tensor], constants: Sequence[Tensor]) -> list[Tensor]:
     """The operands of the sections: vectors in the dtype of what came, gates in float32."""
     made = new_operands(setup.key, raws)
-    there, _ = setup.programs
-    if there:
-        setup.launch("enter", (there, 1, 1), _given(setup, raws, constants) | _named(setup, "made", made))
+    if setup.there.programs:
+        setup.launch(setup.there, [*raws, *[constant.contiguous() for constant in constants], *made])
     return made
 
 
@@ -102,11 +134,9 @@ def leave(
     """The gradient of every raw operand in its dtype, and of all constants in one row of float32."""
     found = [torch.empty_like(raw, memory_format=torch.contiguous_format) for raw in raws]
     partial = raws[0].new_empty((setup.pieces, setup.numbers), dtype=torch.float32)
-    _, back = setup.programs
-    if back:
-        gradients = [gradient.contiguous() for gradient in gradients]
-        given = _given(setup, raws, constants) | _named(setup, "d_made", gradients) | _named(setup, "d_raw", found)
-        setup.launch("leave", (back, 1, 1), given | setup.back | {"partial": partial})
+    if setup.back.programs:
+        given = [each.contiguous() for each in (*constants, *gradients)]
+        setup.launch(setup.back, [*raws, *given, *found, partial])
     return found, partial.view(-1) if setup.pieces == 1 or not setup.numbers else partial.sum(0)
 
 
@@ -130,13 +160,8 @@ def apart(row: Tensor, constants: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def _given(setup: Setup, raws: Sequence[Tensor], constants: Sequence[Tensor]) -> dict[str, Any]:
-    lying = {name: constant.contiguous() for name, constant in zip(setup.constants, constants, strict=True)}
-    return setup.sizes | _named(setup, "raw", raws) | lying
-
-
-def _named(setup: Setup, role: str, tensors: Sequence[Tensor]) -> dict[str, Any]:
-    return {f"{role}_{section.name}": tensor for section, tensor in zip(setup.sections, tensors, strict=True)}
+def _names(found: Sequence[Section], role: str) -> tuple[str, ...]:
+    return tuple(f"{role}_{section.name}" for section in found)
 
 
 def _extent(section: Section, shape: Shape) -> Extent:
