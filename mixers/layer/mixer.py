@@ -31,14 +31,14 @@ from archsearch.mixers.layer.sources import Source, source_key, source_of
 class Block:
     """Neighbouring rows of the fused projection that share a convolution, or one source without any.
 
-    sources: their keys. lifts: whether any of them lifts its rows. inputs, sizes: rows of each before and after that.
-    convolution: its number, if any.
+    sources: their keys. lifts: whether any of them lifts its rows. inputs: rows of each source before that; sizes: of
+    each operand after it. convolution: its number, if any.
     """
 
     sources: tuple[str, ...]
     lifts: bool
     inputs: tuple[int, ...]
-    sizes: tuple[int, ...]
+    sizes: dict[str, int]
     convolution: int | None
 
 
@@ -126,7 +126,7 @@ class Mixer(nn.Module):
         positions = self._positions(x, cache, packing)
         operands: dict[str, Tensor] = {}
         for name in self._order:  # each after the one that it is made of
-            operands |= self._source(name)(rows[name], positions, operands)
+            operands |= self._source(name)(rows, positions, operands)
         return operands, gate
 
     @property
@@ -136,7 +136,7 @@ class Mixer(nn.Module):
     def _prepared(
         self, block: Block, rows: Tensor, cache: MixerCache | None, packing: Packing | None
     ) -> dict[str, Tensor]:
-        """The block's rows, lifted and convolved, by source."""
+        """The block's rows, lifted and convolved, by operand."""
         if block.lifts:
             pieces = zip(block.sources, parted(rows, block.inputs), strict=True)
             lifted = [self._source(name).lifted(piece) for name, piece in pieces]
@@ -144,7 +144,7 @@ class Mixer(nn.Module):
         if block.convolution is not None:
             convolution = cast(ShortConvolution, self.convolutions[block.convolution])
             rows = convolution(rows, None if cache is None else cache.convolutions[block.convolution], packing)
-        return dict(zip(block.sources, parted(rows, block.sizes), strict=True))
+        return dict(zip(block.sizes, parted(rows, list(block.sizes.values())), strict=True))
 
     def _constants(self) -> dict[str, Tensor]:
         """What the entry takes beside the raw operands, by name."""
@@ -225,7 +225,7 @@ def _blocks(plan: LayerPlan, alike: tuple[tuple[Part, ...], ...]) -> list[Block]
         members = [parts for _, parts in group]
         inputs = tuple(sum(part.inputs for part in parts) for parts in members)
         lifts = any(part.map not in (None, Linear()) for parts in members for part in parts)
-        sizes = tuple(sum(part.size for part in parts if part.map is not None) for parts in members)
+        sizes = {part.name: 0 if part.map is None else part.size for parts in members for part in parts}
         blocks.append(
             Block(tuple(map(source_key, members)), lifts, inputs, sizes, widths.index(width) if width > 0 else None)
         )

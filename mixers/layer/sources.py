@@ -21,7 +21,7 @@ from archsearch.mixers.layer.entries import early_entry, enters
 from archsearch.mixers.layer.initialisation import Stream, gate_constant
 from archsearch.mixers.layer.plan import LayerPlan, Part
 from archsearch.mixers.layer.rotary import rotated
-from archsearch.mixers.layer.shapes import as_channels, as_heads, parted
+from archsearch.mixers.layer.shapes import as_channels, as_heads
 
 LOWEST_LOG = -20.0
 """A signed decay is never closer to 0 than exp of this."""
@@ -50,7 +50,7 @@ class Lift(nn.Module):
 
 
 class Source(nn.Module, ABC):
-    """Operands that are made alike. `rows` are theirs, lifted and convolved; `done` holds the operands made before."""
+    """Operands that are made alike. `rows` are those of each, lifted and convolved; `done` holds what was made before."""
 
     def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
         super().__init__()
@@ -64,22 +64,23 @@ class Source(nn.Module, ABC):
         """The projection's whole result [B, T, n * size]."""
         return rows if self.lift is None else self.lift(rows)
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def forward(
+        self, rows: Mapping[str, Tensor], positions: Tensor | None, done: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         """The operands by name, raw but for those that the layer itself needs."""
         return entered(self.early, self.raw(rows, done), self.constants())
 
     @abstractmethod
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The operands by name, as their entries take them; each source says how."""
 
     def constants(self) -> dict[str, Tensor]:
         """What their entries take besides, by name."""
         return {}
 
-    def _parted(self, rows: Tensor) -> dict[str, Tensor]:
-        """n times [B, T, heads] or [B, T, heads, dim]."""
-        shaped = rows if self.dim == 1 else as_heads(rows, self.dim)
-        return dict(zip(self.names, parted(shaped, self.heads, dim=2), strict=True))
+    def _shaped(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows as [B, T, heads] or [B, T, heads, dim]."""
+        return {name: rows[name] if self.dim == 1 else as_heads(rows[name], self.dim) for name in self.names}
 
     def _constant(self, values: Tensor) -> nn.Parameter:
         """One constant a number of the operand: [HV] or [HV, dim]."""
@@ -93,16 +94,18 @@ class VectorSource(Source):
         super().__init__(plan, parts, stream)
         self.rotary = cast(o.Vector, parts[0].source).rotary
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """[B, T, n H K] -> n times [B, T, H, K]."""
+    def forward(
+        self, rows: Mapping[str, Tensor], positions: Tensor | None, done: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """[B, T, H K] -> [B, T, H, K] each."""
         vectors = super().forward(rows, positions, done)
         if not self.rotary or positions is None:
             return vectors
         return {name: rotated(vector, positions) for name, vector in vectors.items()}
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Parts of the rows."""
-        return self._parted(rows)
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows."""
+        return self._shaped(rows)
 
 
 class ProjectionSource(Source):
@@ -113,7 +116,7 @@ class ProjectionSource(Source):
         self.of = cast(o.Projection, parts[0].source).of
         self.weight = nn.Parameter((stream / "weight").normal(self.heads, self.dim, self.dim, std=self.dim**-0.5))
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """[B, T, H, K] of the other -> [B, T, H, K]."""
         return {self.names[0]: torch.einsum("bthk,hkl->bthl", done[self.of], self.weight)}
 
@@ -126,10 +129,11 @@ class StaticSource(Source):
         self.norm = Norm(cast(o.Static, parts[0].source).norm or "none")
         self.weight = nn.Parameter((stream / "weight").normal(self.heads, self.dim, std=self.dim**-0.5))
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """[H, K] -> [B, T, H, K]."""
-        vectors = normalised(self.weight, self.norm).to(rows.dtype)
-        return {self.names[0]: vectors.expand(*rows.shape[:2], -1, -1)}
+        like = rows[self.names[0]]
+        vectors = normalised(self.weight, self.norm).to(like.dtype)
+        return {self.names[0]: vectors.expand(*like.shape[:2], -1, -1)}
 
 
 class SigmoidSource(Source):
@@ -140,9 +144,9 @@ class SigmoidSource(Source):
         start = cast(o.Sigmoid, parts[0].source).bias
         self.bias = None if start is None else self._constant(torch.full((parts[0].size,), start))
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Parts of the rows."""
-        return self._parted(rows)
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows."""
+        return self._shaped(rows)
 
     def constants(self) -> dict[str, Tensor]:
         """b."""
@@ -158,9 +162,9 @@ class StepSizeSource(Source):
         steps = (stream / "dt_bias").log_uniform(source.low, source.high, parts[0].size).clamp_(min=source.floor)
         self.dt_bias = self._constant(inverse_softplus(steps))
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows."""
-        return self._parted(rows)
+        return self._shaped(rows)
 
     def constants(self) -> dict[str, Tensor]:
         """dt_bias."""
@@ -176,7 +180,7 @@ class StepDecaySource(Source):
         self.of, self.enters = source.of, enters(plan, parts[0])
         self.A_log = gate_constant(log_rates(stream, source.low, source.high, self.heads))
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The step size [B, T, HV] -> [B, T, HV]."""
         step = done[self.of]
         return {self.names[0]: step if self.enters else -exact(self.A_log).exp() * step}
@@ -202,9 +206,9 @@ class MambaDecaySource(Source):
         steps = (stream / "dt_bias").log_uniform(1e-3, 0.1, parts[0].size).clamp_(min=1e-4)
         self.dt_bias = self._constant(inverse_softplus(steps))
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows."""
-        return self._parted(rows)
+        return self._shaped(rows)
 
     def constants(self) -> dict[str, Tensor]:
         """dt_bias and A_log."""
@@ -214,9 +218,9 @@ class MambaDecaySource(Source):
 class LogSigmoidSource(Source):
     """Log decays logsigmoid(a) / divisor."""
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows."""
-        return self._parted(rows)
+        return self._shaped(rows)
 
 
 class FixedDecaySource(Source):
@@ -229,9 +233,9 @@ class FixedDecaySource(Source):
         heads = torch.arange(self.heads, dtype=torch.float64)
         self.register_buffer("decay", torch.log1p(-(2.0 ** (-5 - heads))).float(), persistent=False)
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Nothing -> [B, T, HV] or [B, T, HV, K]."""
-        decay = exact(self.decay).expand(*rows.shape[:2], -1)
+        decay = exact(self.decay).expand(*rows[self.names[0]].shape[:2], -1)
         return {self.names[0]: decay if self.dim == 1 else decay[..., None].expand(*decay.shape, self.dim)}
 
 
@@ -244,10 +248,10 @@ class SignedDecaySource(Source):
         signs = 1.0 - 2.0 * (torch.arange(size) % 2)
         self.bias = self._constant(signs * torch.atanh((-(stream / "bias").log_uniform(1e-3, 0.1, size)).exp()))
 
-    def raw(self, rows: Tensor, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """[B, T, size] -> log decay and sign, both [B, T, HV] or [B, T, HV, K]."""
         name = self.names[0]
-        alpha = torch.tanh(exact(self._parted(rows)[name]) + exact(self.bias))
+        alpha = torch.tanh(exact(self._shaped(rows)[name]) + exact(self.bias))
         sign = torch.where(alpha < 0, -1.0, 1.0).to(alpha.dtype)
         return {name: alpha.abs().clamp_min(math.exp(LOWEST_LOG)).log(), f"{name}_sign": sign}
 

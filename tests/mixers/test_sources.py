@@ -164,12 +164,12 @@ def test_a_signed_decay_gives_log_and_sign_of_one_tanh() -> None:
     rule = Rule("signed", decay(log_decay("g", signed=True)), write(k, v), read(q))
     signed = source(Mixer(rule, 32, 2, Layer(operands={"g": SignedDecay()})).double(), "g")
     a = torch.linspace(-3, 3, 14).double().view(1, 7, 2).requires_grad_()
-    pair = signed(a, None, {})
+    pair = signed({"g": a}, None, {})
     alpha = pair["g_sign"] * pair["g"].exp()
     torch.testing.assert_close(alpha, torch.tanh(a + signed.bias))
     (slope,) = torch.autograd.grad(alpha.sum(), a)
     torch.testing.assert_close(slope, 1 - alpha.detach() ** 2)
-    assert signed(torch.zeros(1, 1, 2), None, {})["g_sign"].flatten().tolist() == [1.0, -1.0]
+    assert signed({"g": torch.zeros(1, 1, 2)}, None, {})["g_sign"].flatten().tolist() == [1.0, -1.0]
 
 
 def test_a_rotation_keeps_lengths_and_sees_distances_only() -> None:
