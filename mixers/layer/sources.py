@@ -50,7 +50,7 @@ class Lift(nn.Module):
 
 
 class Source(nn.Module, ABC):
-    """Operands that are made alike. `rows` are those of each, lifted and convolved; `done` holds what was made before."""
+    """Operands that are made alike. `rows` are those of each, lifted and convolved; `done` holds those made before."""
 
     def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
         super().__init__()
