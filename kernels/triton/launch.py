@@ -134,7 +134,7 @@ def laid_out(tensor: Tensor) -> Tensor:
 
 
 def _prepare(run: Run, saved: Saved) -> None:
-    """G, its sign, what decays leave of a state, T, P, factors, the bonus's weight and decayed rows of every chunk."""
+    """G, its sign, what decays leave of a state, T, P T, factors, the bonus's weight and decayed rows of each chunk."""
     setup = run.setup
     if setup.empty:
         return
@@ -161,6 +161,7 @@ def _prepare(run: Run, saved: Saved) -> None:
             "SOLVE_PRECISION": setup.use.solve,
             "num_warps": setup.use.warps,
             "num_stages": 2,
+            "maxnreg": setup.use.solve_registers,
         }
         | kept
         | setup.common,

@@ -47,12 +47,14 @@ class Plan:
     """C tokens a chunk and the blocks of channels of each kernel.
 
     Products take operands of `dtype` with `precision` (`solve_dtype`, `solve`: those of the inverse); `storage` is the
-    dtype of buffers between kernels. `segments`: pieces of a sequence that run side by side.
+    dtype of buffers between kernels. `solve_registers`: at most so many a thread of `solve`. `segments`: pieces of a
+    sequence that run side by side.
     """
 
     chunk: int
     key_size: int
     solve_keys: int
+    solve_registers: int | None
     scan: Serial
     reverse: Serial
     segments: int
@@ -108,6 +110,7 @@ def plan(problem: Problem, chunk_size: int | None) -> Plan:
         chunk=chunk,
         key_size=keys,
         solve_keys=min(keys, 32 if problem.channel or wide else 128),
+        solve_registers=_solve_registers(problem, wide=wide),
         scan=serial,
         reverse=serial,
         segments=segments,
@@ -138,6 +141,11 @@ def _serial(problem: Problem, keys: int, values: int, *, wide: bool, segments: i
     block = 128 if values >= 128 and filled else 64
     stages = 2 if problem.channel and problem.residual and problem.span == 1 else 3  # else shared memory runs out
     return Serial(min(values, block), 8 if min(values, block) == 128 else 4, stages, descriptors=_describable(problem))
+
+
+def _solve_registers(problem: Problem, *, wide: bool) -> int | None:
+    """Where a few are wanting to run three programs of four warps on a processor, those few are spilled."""
+    return None if wide or problem.channel or problem.span > 1 or not problem.residual else 168
 
 
 def _describable(problem: Problem) -> bool:

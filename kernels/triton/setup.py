@@ -32,7 +32,7 @@ class Sizes(NamedTuple):
 class Saved(NamedTuple):
     """What the backward needs of the forward, a slot a chunk and head; None where the rule has none.
 
-    G and its sign; what the chunk's decays leave of a state; the factors; T, P and the weight of the bonus; decayed
+    G and its sign; what the chunk's decays leave of a state; the factors; T, P T and the weight of the bonus; decayed
     rows; the transition of each piece of a sequence; the state at each chunk's start and D, where they are kept.
     """
 
