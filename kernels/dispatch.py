@@ -136,7 +136,7 @@ class CompiledRule:
 
 
 def compile(
-    rule: Rule, backend: Backend = "auto", chunk_size: int | None = None, entry: Entry | None = None
+    rule: Rule, backend: Backend = "auto", chunk_size: int | None = None, *, entry: Entry | None = None
 ) -> CompiledRule:
     """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the
     plan's choice. `entry`: operands that come raw, and what becomes of them; None: all come as the rule takes them.
@@ -158,7 +158,7 @@ def compile(
     form = lower(rule)
     if entry is not None:
         check_entry(entry, form)
-    return CompiledRule(rule, form, backend, chunk_size, entry)
+    return CompiledRule(rule, form, backend, chunk_size, entry=entry)
 
 
 def _one_token(tensor: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Raw operands: what an entry makes of them, where it stands in a call, and what is refused."""
 
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ def by_hand(given: dict[str, Tensor], numbers: dict[str, Tensor]) -> dict[str, T
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_a_call_with_raw_operands_equals_one_with_those_made_by_hand(backend: Any) -> None:
     given, numbers = raw(), constants()
-    found = compile(RULE, backend, 4, ENTRY)(scale=None, **numbers, **given)
+    found = compile(RULE, backend, 4, entry=ENTRY)(scale=None, **numbers, **given)
     expected = compile(RULE, backend, 4)(scale=None, **by_hand(given, numbers))
     torch.testing.assert_close(found.output, expected.output)
     torch.testing.assert_close(found.state, expected.state)
@@ -72,6 +73,21 @@ def test_operands_that_the_entry_does_not_name_are_the_same_tensors() -> None:
     given = raw()
     made = entered(ENTRY, given, constants())
     assert made["v"] is given["v"] and set(made) == set(given)
+
+
+def test_raw_numbers_are_no_decays_that_debugging_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHSEARCH_DEBUG", "1")
+    given = raw()
+    given["g"] = given["g"].abs() + 1
+    assert compile(RULE, "torch", entry=ENTRY)(scale=None, **constants(), **given).output.isfinite().all()
+    with pytest.raises(OperandError, match="must be <= 0"):
+        compile(RULE, "torch")(scale=None, **given)
+
+
+def test_an_entry_survives_pickling() -> None:
+    given, numbers, run = raw(), constants(), compile(RULE, "torch", entry=ENTRY)
+    again = pickle.loads(pickle.dumps(run))
+    assert torch.equal(again(**numbers, **given).output, run(scale=None, **numbers, **given).output)
 
 
 FORMULAS: dict[Curve, Callable[[Tensor, Tensor, float], Tensor]] = {

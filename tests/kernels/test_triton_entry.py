@@ -240,7 +240,7 @@ def test_a_rule_with_an_entry_agrees_with_torch(packed: bool) -> None:
     own = [*given.values(), *numbers.values()]
     found: list[list[Tensor]] = []
     for backend in ("torch", "triton"):
-        result = compile(rules["gated_delta_net"], backend, 16, entry)(
+        result = compile(rules["gated_delta_net"], backend, 16, entry=entry)(
             scale=None, cu_seqlens=offsets, **numbers, **given
         )
         loss = result.output.square().sum() + result.state.sum()
@@ -252,7 +252,7 @@ def test_a_rule_with_an_entry_agrees_with_torch(packed: bool) -> None:
 @torch.no_grad()
 def test_steps_equal_the_whole() -> None:
     entry, given, numbers = gated_delta_net(5)
-    run = compile(rules["gated_delta_net"], "triton", 16, entry)
+    run = compile(rules["gated_delta_net"], "triton", 16, entry=entry)
     state = torch.zeros(1, 2, 16, 16, device=DEVICE)
     outputs: list[Tensor] = []
     for t in range(5):
@@ -265,7 +265,7 @@ def test_steps_equal_the_whole() -> None:
 
 def test_the_compiler_keeps_one_graph_and_the_same_numbers() -> None:
     entry, given, numbers = gated_delta_net()
-    run = compile(rules["gated_delta_net"], "triton", 16, entry)
+    run = compile(rules["gated_delta_net"], "triton", 16, entry=entry)
 
     def loss(given: dict[str, Tensor]) -> Tensor:
         result = run(scale=None, **given)
