@@ -8,7 +8,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.kernels.triton import segments
-from archsearch.kernels.triton.plan import Serial
+from archsearch.kernels.triton.plan import Plan, Serial
 from archsearch.kernels.triton.run import Run
 from archsearch.kernels.triton.setup import Saved
 
@@ -37,9 +37,10 @@ def scan_forward(
         start = segments.joined(setup.join, local, saved.transitions, start, pieces)
     passed = {**nothing, "initial": start}
     if results is not None:
-        passed |= {"output": results[0], "final": results[1]}
+        output = _rows(results[0], setup.use.chunk, use.values) if use.descriptors else results[0]
+        passed |= {"output": output, "final": results[1]}
     if keep:
-        passed |= {"states": saved.states, "deltas": saved.deltas}
+        passed |= _kept(saved, setup.use, use)
     flags = {"OUTPUT": results is not None, "SAVE": keep, "INITIAL": start is not None, "PIECES": False}
     grid = (_blocks(setup.sizes.value_dim, use.values) * setup.lanes * pieces, 1, 1)
     setup.launch("scan", grid, tiles | passed | common | flags)
@@ -61,7 +62,8 @@ def scan_back(
     use, pieces = setup.use.reverse, setup.use.segments
     tiles = _tiles(run, saved, use)
     tiles["d_output"] = _rows(d_output, setup.use.chunk, use.values) if use.descriptors else d_output
-    common = _common(run, use) | {"tokens": setup.sizes.batch * setup.sizes.tokens}
+    sizes = setup.sizes
+    common = _common(run, use) | {"tokens": sizes.batch * sizes.tokens, "sequences": sizes.batch}
     grid = (_blocks(setup.sizes.value_dim, use.values) * setup.lanes * pieces, 1, 1)
     end = d_final
     if pieces > 1:
@@ -71,6 +73,9 @@ def scan_back(
         assert saved.transitions is not None
         end = segments.joined(setup.join, local, saved.transitions, d_final, pieces, reverse=True)
     passed = {"d_final": end, "d_initial": d_initial, "d_states": d_states, "d_targets": d_targets}
+    if use.descriptors:
+        passed |= {"d_states": _states(d_states, use.values, setup.use.key_size)}
+        passed |= {"d_targets": _rows(d_targets.view(-1, *d_targets.shape[2:]), setup.use.chunk, use.values)}
     setup.launch("reverse", grid, tiles | common | passed | {"PIECES": False, "FINAL": end is not None})
 
 
@@ -121,6 +126,21 @@ def _tiles(run: Run, saved: Saved, use: Serial) -> dict[str, Any]:
 def _rows(tensor: Tensor, chunk: int, block: int) -> Any:
     """Of a tensor [B, T, heads, N]: a chunk's rows of one head."""
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), [1, chunk, 1, block])
+
+
+def _kept(saved: Saved, sizes: Plan, use: Serial) -> dict[str, Any]:
+    """Where states and D are written."""
+    assert saved.states is not None
+    assert saved.deltas is not None
+    if not use.descriptors:
+        return {"states": saved.states, "deltas": saved.deltas}
+    rows = saved.deltas.view(1, -1, 1, saved.deltas.shape[-1])
+    return {"states": _states(saved.states, use.values, sizes.key_size), "deltas": _rows(rows, sizes.chunk, use.values)}
+
+
+def _states(states: Tensor, values: int, keys: int) -> Any:
+    """Of a buffer [slots, V, K]: a block of values of one slot."""
+    return TensorDescriptor(states, list(states.shape), list(states.stride()), [1, values, keys])
 
 
 def _matrix(buffer: Tensor, rows: int, block: int) -> Any:
