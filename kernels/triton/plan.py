@@ -5,7 +5,7 @@ Nothing is tuned at run time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton.language as tl
@@ -47,13 +47,15 @@ class Plan:
     """C tokens a chunk and the blocks of channels of each kernel.
 
     Products take operands of `dtype` with `precision` (`solve_dtype`, `solve`: those of the inverse); `storage` is the
-    dtype of buffers between kernels. `segments`: pieces of a sequence that run side by side.
+    dtype of buffers between kernels. `segments`: pieces of a sequence that run side by side; `pieces`: of the scan that
+    finds what each sends on.
     """
 
     chunk: int
     key_size: int
     solve_keys: int
     scan: Serial
+    pieces: Serial
     reverse: Serial
     segments: int
     gradient: Gradient
@@ -109,6 +111,7 @@ def plan(problem: Problem, chunk_size: int | None) -> Plan:
         key_size=keys,
         solve_keys=min(keys, 32 if problem.channel or wide else 128),
         scan=serial,
+        pieces=_pieces(serial),
         reverse=serial,
         segments=segments,
         gradient=_gradient(problem, keys, values, wide=wide),
@@ -140,6 +143,11 @@ def _serial(problem: Problem, keys: int, values: int, *, wide: bool, segments: i
     return Serial(min(values, block), 8 if min(values, block) == 128 else 4, stages, descriptors=_describable(problem))
 
 
+def _pieces(scan: Serial) -> Serial:
+    """Without reads or output two programs of four warps fit on a processor, which is faster than one of eight."""
+    return replace(scan, values=64, warps=4) if scan.values == 128 else scan
+
+
 def _describable(problem: Problem) -> bool:
     """Whether tiles can come by tensor descriptors: rows of whole 16 bytes, each sequence apart, work enough."""
     aligned = problem.key_dim % 8 == 0 and problem.value_dim % 8 == 0
@@ -148,12 +156,14 @@ def _describable(problem: Problem) -> bool:
 
 
 def _segments(problem: Problem, chunk: int) -> int:
-    """A power of two of pieces that fills the card when there are fewer lanes than half its processors."""
+    """A power of two of pieces that fills the card when there are fewer lanes than a quarter of its processors."""
     if problem.packed or problem.processors == 0 or problem.key_dim > 128:
         return 1
     chunks = (problem.tokens + chunk - 1) // chunk
+    if problem.lanes * 4 > problem.processors:
+        return 1
     pieces = 1
-    while problem.lanes * pieces * 4 <= problem.processors and chunks >= 2 * pieces * SHORTEST_PIECE:
+    while problem.lanes * pieces * 2 <= problem.processors and chunks >= 2 * pieces * SHORTEST_PIECE:
         pieces *= 2
     return pieces
 

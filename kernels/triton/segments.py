@@ -26,7 +26,8 @@ def joined(
 ) -> Tensor:
     """States [sequences * HV * segments, V, K] at the pieces' starts (their gradients at the ends, in reverse).
 
-    `local` [pieces, V, K] and `transition` [pieces, K, K] are each piece's own; `entering` [sequences, HV, K, V].
+    `local` [pieces, V, K] is what each piece sends on: the first one, which starts from `entering` [sequences, HV, K, V],
+    all of it. `transition` [pieces, K, K] is that of the pieces between the first and the last.
     """
     pieces, value_dim, key_dim = local.shape
     reached = torch.empty_like(local)
@@ -43,7 +44,7 @@ def joined(
         "SEGMENTS": segments,
         "ENTERS": entering is not None,
         "REVERSED": reverse,
-        "num_warps": 4,
+        "num_warps": 8,
     }
     launch("combine", (pieces // segments * ((value_dim + values - 1) // values), 1, 1), arguments)
     return reached

@@ -21,21 +21,10 @@ def scan_forward(
     if not setup.lanes:
         return
     use, pieces = setup.use.scan, setup.use.segments
-    tiles = _tiles(run, saved, use)
-    if setup.facts.bonus:
-        tiles |= setup.named(run.tensors)
-    common = _common(run, use)
     start = None if initial is None else initial.contiguous()
-    nothing = {"output": None, "final": None, "states": None, "deltas": None, "transition": None, "bonus": saved.bonus}
     if pieces > 1:
-        local = _new_pieces(run, saved)
-        passed = {**nothing, "transition": saved.transitions, "initial": None, "final": local}
-        blocks = _blocks(setup.sizes.value_dim, use.values) + _blocks(setup.use.key_size, use.values)
-        flags = {"OUTPUT": False, "SAVE": False, "INITIAL": False, "PIECES": True}
-        setup.launch("scan", (blocks * setup.lanes * pieces, 1, 1), tiles | passed | common | flags)
-        assert saved.transitions is not None
-        start = segments.joined(setup.join, local, saved.transitions, start, pieces)
-    passed = {**nothing, "initial": start}
+        start = _starts(run, saved, start)
+    passed = {**_nothing(saved), "initial": start}
     if results is not None:
         output = _rows(results[0], setup.use.chunk, use.values) if use.descriptors else results[0]
         passed |= {"output": output, "final": results[1]}
@@ -43,7 +32,31 @@ def scan_forward(
         passed |= _kept(saved, setup.use, use)
     flags = {"OUTPUT": results is not None, "SAVE": keep, "INITIAL": start is not None, "PIECES": False}
     grid = (_blocks(setup.sizes.value_dim, use.values) * setup.lanes * pieces, 1, 1)
-    setup.launch("scan", grid, tiles | passed | common | flags)
+    setup.launch("scan", grid, _scanned(run, saved, use) | passed | flags)
+
+
+def _starts(run: Run, saved: Saved, initial: Tensor | None) -> Tensor:
+    """The state [V, K] from which each piece starts; notes the transitions of those between the first and the last."""
+    setup, use, pieces = run.setup, run.setup.use.pieces, run.setup.use.segments
+    assert saved.transitions is not None
+    local = _new_pieces(run, saved)
+    passed = {**_nothing(saved), "transition": saved.transitions, "initial": initial, "final": local}
+    blocks = (pieces - 1) * _blocks(setup.sizes.value_dim, use.values)
+    blocks += (pieces - 2) * _blocks(setup.use.key_size, use.values)
+    flags = {"OUTPUT": False, "SAVE": False, "INITIAL": initial is not None, "PIECES": True}
+    setup.launch("scan", (blocks * setup.lanes, 1, 1), _scanned(run, saved, use) | passed | flags)
+    return segments.joined(setup.join, local, saved.transitions, initial, pieces)
+
+
+def _nothing(saved: Saved) -> dict[str, Any]:
+    """What a scan can write, not written."""
+    none = dict.fromkeys(("output", "final", "states", "deltas", "transition"))
+    return {**none, "bonus": saved.bonus}
+
+
+def _scanned(run: Run, saved: Saved, use: Serial) -> dict[str, Any]:
+    tiles = _tiles(run, saved, use) | _common(run, use)
+    return tiles | run.setup.named(run.tensors) if run.setup.facts.bonus else tiles
 
 
 def scan_back(
@@ -64,19 +77,21 @@ def scan_back(
     tiles["d_output"] = _rows(d_output, setup.use.chunk, use.values) if use.descriptors else d_output
     sizes = setup.sizes
     common = _common(run, use) | {"tokens": sizes.batch * sizes.tokens, "sequences": sizes.batch}
-    grid = (_blocks(setup.sizes.value_dim, use.values) * setup.lanes * pieces, 1, 1)
+    programs = _blocks(setup.sizes.value_dim, use.values) * setup.lanes
     end = d_final
     if pieces > 1:
         local = _new_pieces(run, saved)
-        passed = {"d_final": None, "d_initial": local, "d_states": None, "d_targets": None}
-        setup.launch("reverse", grid, tiles | common | passed | {"PIECES": True, "FINAL": False})
+        passed = {"d_final": d_final, "d_initial": local, "d_states": None, "d_targets": None}
+        flags = {"PIECES": True, "FINAL": d_final is not None}
+        setup.launch("reverse", (programs * (pieces - 1), 1, 1), tiles | common | passed | flags)
         assert saved.transitions is not None
         end = segments.joined(setup.join, local, saved.transitions, d_final, pieces, reverse=True)
     passed = {"d_final": end, "d_initial": d_initial, "d_states": d_states, "d_targets": d_targets}
     if use.descriptors:
         passed |= {"d_states": _states(d_states, use.values, setup.use.key_size)}
         passed |= {"d_targets": _rows(d_targets.view(-1, *d_targets.shape[2:]), setup.use.chunk, use.values)}
-    setup.launch("reverse", grid, tiles | common | passed | {"PIECES": False, "FINAL": end is not None})
+    flags = {"PIECES": False, "FINAL": end is not None}
+    setup.launch("reverse", (programs * pieces, 1, 1), tiles | common | passed | flags)
 
 
 def _new_pieces(run: Run, saved: Saved) -> Tensor:

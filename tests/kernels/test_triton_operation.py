@@ -90,10 +90,10 @@ def test_the_operation_and_the_eager_function_give_the_same_bits(name: str, monk
     assert all(torch.equal(a, b) for a, b in zip(one, results(rules[name], given), strict=True))
 
 
-@pytest.mark.parametrize("descriptors", [False, True])
+@pytest.mark.parametrize(("descriptors", "count"), [(False, 2), (True, 3)])
 @pytest.mark.parametrize("name", ["gated_delta_net", "eda_scalar", "kda"])
 def test_pieces_of_a_sequence_side_by_side_change_nothing(
-    name: str, descriptors: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, descriptors: bool, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape = dataclasses.replace(SHAPE, tokens=150)
     drawn = draw(lower(rules[name]), shape, dtype=torch.float32, device=DEVICE)
@@ -104,14 +104,14 @@ def test_pieces_of_a_sequence_side_by_side_change_nothing(
     def cut(problem: plan.Problem, chunk_size: int | None) -> plan.Plan:
         found = plan.plan(problem, chunk_size)
         use = dataclasses.replace(found.scan, descriptors=descriptors)
-        plans.append(dataclasses.replace(found, segments=2, scan=use, reverse=use))
+        plans.append(dataclasses.replace(found, segments=count, scan=use, pieces=use, reverse=use))
         return plans[-1]
 
     setups.setup.cache_clear()
     monkeypatch.setattr(setups, "plan", cut)
     pieces = results(rules[name], given)
     setups.setup.cache_clear()
-    assert plans and all(use.segments == 2 and use.scan.descriptors is descriptors for use in plans)
+    assert plans and all(use.segments == count and use.scan.descriptors is descriptors for use in plans)
     for one, other in zip(pieces, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
