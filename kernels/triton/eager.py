@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from archsearch.kernels.triton import launch
-from archsearch.kernels.triton.setup import Setup
+from archsearch.kernels.triton.setup import Saved, Setup
 
 
 def applies(tensors: list[Tensor]) -> bool:
@@ -36,10 +36,8 @@ class Chunkwise(torch.autograd.Function):
         with torch.cuda.device_of(tensors[0]):
             output, state, saved = launch.forward(setup, tensors, initial_state, cu_seqlens, scale, keep=keep)
         if keep:
-            ctx.save_for_backward(
-                cu_seqlens, initial_state, *tensors, *(buffer for buffer in saved if buffer is not None)
-            )
-        ctx.setup, ctx.scale, ctx.count = setup, scale, len(tensors)
+            ctx.save_for_backward(cu_seqlens, initial_state, saved.room, *tensors)
+        ctx.setup, ctx.scale = setup, scale
         ctx.set_materialize_grads(False)
         return output, state
 
@@ -48,8 +46,8 @@ class Chunkwise(torch.autograd.Function):
     def backward(ctx: Any, d_output: Tensor | None, d_state: Tensor | None) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The pass back."""
         setup: Setup = ctx.setup
-        cu_seqlens, initial_state, *rest = ctx.saved_tensors
-        tensors, saved = rest[: ctx.count], setup.saved(rest[ctx.count :], keep=True)
+        cu_seqlens, initial_state, room, *tensors = ctx.saved_tensors
+        saved = Saved(room, states=True)
         with torch.cuda.device_of(tensors[0]):
             if d_output is None:
                 d_output = torch.zeros_like(launch.new_results(setup, tensors[0])[0])

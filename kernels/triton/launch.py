@@ -11,8 +11,9 @@ from torch import Tensor
 from archsearch.kernels.triton import gradient_launch, serial_launch
 from archsearch.kernels.triton.launcher import ALIGNED
 from archsearch.kernels.triton.plan import power
-from archsearch.kernels.triton.run import Run
+from archsearch.kernels.triton.program import Program
 from archsearch.kernels.triton.setup import Saved, Setup, packed_chunks
+from archsearch.kernels.triton.steps import Buffer, Memory, Of, Step
 
 
 def forward(
@@ -28,20 +29,19 @@ def forward(
 
     `keep`: with the state at every chunk's start and D, which the backward computes again where they are missing.
     """
-    run = _run(setup, tensors, cu_seqlens, scale)
+    program = _forward(setup, keep=keep, initial=initial is not None)
+    tensors = [laid_out(tensor) for tensor in tensors]
     output, state = new_results(setup, tensors[0])
-    saved = setup.new(tensors[0], keep=keep)
-    _prepare(run, saved)
-    serial_launch.scan_forward(run, saved, initial, results=(output, state), keep=keep)
-    return output, state, saved
+    rooms = [memory.new(output) for memory in program.memories]
+    start = None if initial is None else laid_out(initial)
+    program(scale, (*tensors, *_packed(setup, cu_seqlens), start, output, state), rooms)
+    return output, state, Saved(rooms[0], keep)
 
 
 def new_results(setup: Setup, like: Tensor) -> tuple[Tensor, Tensor]:
     """An empty output and final state beside `like`."""
-    sizes = setup.sizes
-    shape = (sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
-    states = (sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim)
-    return like.new_empty(shape, dtype=setup.output_dtype), like.new_empty(states, dtype=torch.float32)
+    output, state = (_output(setup, "output"), _state(setup, "final"))
+    return like.new_empty(output.shape, dtype=output.dtype), like.new_empty(state.shape, dtype=state.dtype)
 
 
 class Gradients(NamedTuple):
@@ -65,19 +65,15 @@ def backward(
     scale: float,
 ) -> Gradients:
     """The gradients that reach operands and initial state from those of output and final state."""
-    run = _run(setup, tensors, cu_seqlens, scale)
-    if saved.states is None:
-        again = setup.new(tensors[0], keep=True)
-        saved = saved._replace(states=again.states, deltas=again.deltas)
-        serial_launch.scan_forward(run, saved, initial, results=None, keep=True)
-    assert saved.states is not None
-    d_states, d_targets = torch.empty_like(saved.states), new_targets(setup, tensors[0])
-    d_initial = new_results(setup, tensors[0])[1]
-    d_output = laid_out(d_output)
-    end = None if d_state is None else d_state.contiguous()
-    serial_launch.scan_back(run, saved, d_output, end, d_initial, d_states, d_targets)
-    found = gradient_launch.take_gradients(run, saved, d_output, d_states, d_targets)
-    return Gradients(found, d_initial, d_targets)
+    program = _backward(setup, states=saved.states, initial=initial is not None, final=d_state is not None)
+    tensors = [laid_out(tensor) for tensor in tensors]
+    made = gradient_launch.new_gradients(setup, tensors)
+    d_targets = new_targets(setup, tensors[0])
+    d_initial = d_targets.new_empty(_state(setup, "d_initial").shape, dtype=torch.float32)
+    rooms = [saved.room, *(memory.new(d_targets) for memory in program.memories[1:])]
+    ends = (None if each is None else laid_out(each) for each in (initial, d_output, d_state))
+    program(scale, (*tensors, *_packed(setup, cu_seqlens), *ends, d_initial, d_targets, *made.values()), rooms)
+    return Gradients(gradient_launch.gathered(setup, tensors, made), d_initial, d_targets)
 
 
 def whole(setup: Setup, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], targets: Tensor) -> list[Tensor]:
@@ -88,9 +84,8 @@ def whole(setup: Setup, tensors: Sequence[Tensor], gradients: Sequence[Tensor | 
 
 def new_targets(setup: Setup, like: Tensor) -> Tensor:
     """An empty gradient of the rows' targets beside `like`."""
-    sizes = setup.sizes
-    shape = (setup.facts.rows, sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
-    return like.new_empty(shape, dtype=setup.use.storage)
+    targets = _targets(setup)
+    return like.new_empty(targets.shape, dtype=targets.dtype)
 
 
 def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -122,40 +117,88 @@ def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: flo
     return output, after
 
 
-def _run(setup: Setup, tensors: Sequence[Tensor], cu_seqlens: Tensor | None, scale: float) -> Run:
-    table, offsets = (None, None) if cu_seqlens is None else packed_chunks(setup, cu_seqlens)
-    return Run(setup, [laid_out(tensor) for tensor in tensors], scale, table, offsets)
-
-
 def laid_out(tensor: Tensor) -> Tensor:
     """The tensor as kernels and tensor descriptors take it: contiguous, from an aligned address on."""
     tensor = tensor.contiguous()
     return tensor.clone() if tensor.data_ptr() % ALIGNED else tensor
 
 
-def _prepare(run: Run, saved: Saved) -> None:
+def _packed(setup: Setup, cu_seqlens: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    return (None, None) if cu_seqlens is None else packed_chunks(setup, cu_seqlens)
+
+
+def _forward(setup: Setup, *, keep: bool, initial: bool) -> Program:
+    """Worked out once: what a call without gradients, or with them, launches."""
+    key = ("forward", keep, initial)
+    if key not in setup.programs:
+        steps = [*_prepare(setup), *serial_launch.scan_forward(setup, initial=initial, results=True, keep=keep)]
+        results = (_output(setup, "output"), _state(setup, "final"))
+        memories = [setup.whole if keep else setup.kept, *_scratch(serial_launch.pieces_of(setup))]
+        setup.programs[key] = setup.program(steps, (*_entering(setup), *results), memories)
+    return setup.programs[key]
+
+
+def _backward(setup: Setup, *, states: bool, initial: bool, final: bool) -> Program:
+    """Worked out once. `states`: whether the forward has left the states and D; `final`: a gradient of the state."""
+    key = ("backward", states, initial, final)
+    if key not in setup.programs:
+        again = [] if states else serial_launch.scan_forward(setup, initial=initial, results=False, keep=True)
+        steps = [*again, *serial_launch.scan_back(setup, final=final), *gradient_launch.steps(setup)]
+        ends = (_output(setup, "d_output"), _state(setup, "d_final"), _state(setup, "d_initial"), _targets(setup))
+        given = (*_entering(setup), *ends, *gradient_launch.gradients(setup).values())
+        d_states = next(buffer for buffer in setup.buffers if buffer.name == "states")._replace(name="d_states")
+        own = (d_states, *gradient_launch.scratch(setup), *serial_launch.pieces_of(setup))
+        memories = [setup.whole if states else setup.kept, *_scratch(own if states else (*own, *setup.again.buffers))]
+        setup.programs[key] = setup.program(steps, given, memories)
+    return setup.programs[key]
+
+
+def _scratch(buffers: tuple[Buffer, ...]) -> tuple[Memory, ...]:
+    """Room for a pass alone; none where it needs none."""
+    return (Memory.of(buffers),) if buffers else ()
+
+
+def _entering(setup: Setup) -> tuple[Buffer, ...]:
+    """What both passes are given first."""
+    packed = (Buffer("table", (setup.count, 2), torch.int64), Buffer("offsets", (), torch.int64))
+    return (*setup.operands, *packed, _state(setup, "initial"))
+
+
+def _output(setup: Setup, name: str) -> Buffer:
+    sizes = setup.sizes
+    shape = (sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
+    return Buffer(name, shape, setup.output_dtype)
+
+
+def _state(setup: Setup, name: str) -> Buffer:
+    sizes = setup.sizes
+    shape = (sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim)
+    return Buffer(name, shape, torch.float32)
+
+
+def _targets(setup: Setup) -> Buffer:
+    sizes = setup.sizes
+    shape = (setup.facts.rows, sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
+    return Buffer("d_targets", shape, setup.use.storage)
+
+
+def _prepare(setup: Setup) -> list[Step]:
     """G, its sign, what decays leave of a state, T, P, factors, the bonus's weight and decayed rows of every chunk."""
-    setup = run.setup
     if setup.empty:
-        return
+        return []
     kept: dict[str, Any] = {"zero": 0.0}
     if setup.facts.channel:
-        kept = {name: getattr(saved, name) for name in ("kept_residual", "kept_write", "kept_read")}
+        kept = {name: setup.of(name) for name in ("kept_residual", "kept_write", "kept_read")}
         kept["LEVELS"] = setup.use.chunk.bit_length() - 1
-    setup.launch(
+    written = ("decay", "sign", "carry", "factors", "inverse", "reads", "bonus")
+    step = Step(
         "solve",
         (setup.count, setup.sizes.value_heads, 1),
-        setup.named(run.tensors)
+        setup.pointers
+        | {name: setup.of(name) for name in written}
         | {
-            "table": run.table,
-            "decay": saved.decay,
-            "sign": saved.sign,
-            "carry": saved.carry,
-            "factors": saved.factors,
-            "inverse": saved.inverse,
-            "reads": saved.reads,
-            "bonus": saved.bonus,
-            "scale": run.scale,
+            "table": setup.table,
+            "scale": Of("scale"),
             "BK": setup.use.solve_keys,
             "SOLVE": setup.use.solve_dtype,
             "SOLVE_PRECISION": setup.use.solve,
@@ -165,6 +208,7 @@ def _prepare(run: Run, saved: Saved) -> None:
         | kept
         | setup.common,
     )
+    return [step]
 
 
 def _blocks(size: int, block: int) -> int:
