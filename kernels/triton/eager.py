@@ -42,15 +42,23 @@ class Chunkwise(torch.autograd.Function):
         return output, state
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_output: Tensor | None, d_state: Tensor | None) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The pass back."""
-        setup: Setup = ctx.setup
-        cu_seqlens, initial_state, room, *tensors = ctx.saved_tensors
-        saved = Saved(room, states=True)
-        with torch.cuda.device_of(tensors[0]):
-            if d_output is None:
-                d_output = torch.zeros_like(launch.new_results(setup, tensors[0])[0])
-            found = launch.backward(setup, tensors, initial_state, cu_seqlens, saved, d_output, d_state, ctx.scale)
-        d_initial = None if initial_state is None else found.initial.to(initial_state.dtype)
-        return None, None, None, None, d_initial, *launch.whole(setup, tensors, found.operands, found.targets)
+        back = _once if torch.is_grad_enabled() else _back
+        return back(ctx, d_output, d_state)
+
+
+def _back(ctx: Any, d_output: Tensor | None, d_state: Tensor | None) -> tuple[Any, ...]:
+    setup: Setup = ctx.setup
+    cu_seqlens, initial_state, room, *tensors = ctx.saved_tensors
+    saved = Saved(room, states=True)
+    with torch.cuda.device_of(tensors[0]):
+        if d_output is None:
+            d_output = torch.zeros_like(launch.new_results(setup)[0])
+        found = launch.backward(setup, tensors, initial_state, cu_seqlens, saved, d_output, d_state, ctx.scale)
+    d_initial = None if found.initial is None else found.initial.to(initial_state.dtype)
+    return None, None, None, None, d_initial, *launch.whole(setup, tensors, found.operands, found.targets)
+
+
+_once = torch.autograd.function.once_differentiable(_back)
+"""Where a graph of the backward itself is kept: to go through it again is refused."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ def steps(setup: Setup) -> list[Step]:
     return [_by_block(setup)] if setup.facts.channel else _by_tile(setup)
 
 
+@lru_cache(maxsize=4096)
 def gradients(setup: Setup) -> dict[int, Buffer]:
     """What the kernels write, by the operand's place.
 
@@ -37,9 +39,12 @@ def gradients(setup: Setup) -> dict[int, Buffer]:
 
 
 def new_gradients(setup: Setup, tensors: Sequence[Tensor]) -> dict[int, Tensor]:
-    """Empty ones beside the operands."""
-    wanted = gradients(setup).items()
-    return {i: tensors[i].new_empty(buffer.shape, dtype=buffer.dtype) for i, buffer in wanted}
+    """Empty ones beside the operands, which are contiguous."""
+    found: dict[int, Tensor] = {}
+    for i, buffer in gradients(setup).items():
+        alike = buffer.dtype == setup.dtypes[i] and buffer.shape == setup.shapes[i]
+        found[i] = torch.empty_like(tensors[i]) if alike else tensors[i].new_empty(buffer.shape, dtype=buffer.dtype)
+    return found
 
 
 def gathered(setup: Setup, tensors: Sequence[Tensor], made: dict[int, Tensor]) -> list[Tensor | None]:

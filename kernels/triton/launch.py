@@ -31,26 +31,25 @@ def forward(
     """
     program = _forward(setup, keep=keep, initial=initial is not None)
     tensors = [laid_out(tensor) for tensor in tensors]
-    output, state = new_results(setup, tensors[0])
-    rooms = [memory.new(output) for memory in program.memories]
+    output, state = new_results(setup)
+    rooms = [memory.new(setup.device) for memory in program.memories]
     start = None if initial is None else laid_out(initial)
     program(scale, (*tensors, *_packed(setup, cu_seqlens), start, output, state), rooms)
     return output, state, Saved(rooms[0], keep)
 
 
-def new_results(setup: Setup, like: Tensor) -> tuple[Tensor, Tensor]:
-    """An empty output and final state beside `like`."""
-    output, state = (_output(setup, "output"), _state(setup, "final"))
-    return like.new_empty(output.shape, dtype=output.dtype), like.new_empty(state.shape, dtype=state.dtype)
+def new_results(setup: Setup) -> tuple[Tensor, Tensor]:
+    """An empty output and final state."""
+    return _empty(setup, setup.output), _empty(setup, setup.state)
 
 
 class Gradients(NamedTuple):
     """Of every operand, in its dtype, None for values whose gradient is a part of `targets` [rows, B, T, HV, V]; of the
-    initial state in float32.
+    initial state in float32, None where there was none.
     """
 
     operands: list[Tensor | None]
-    initial: Tensor
+    initial: Tensor | None
     targets: Tensor
 
 
@@ -68,24 +67,35 @@ def backward(
     program = _backward(setup, states=saved.states, initial=initial is not None, final=d_state is not None)
     tensors = [laid_out(tensor) for tensor in tensors]
     made = gradient_launch.new_gradients(setup, tensors)
-    d_targets = new_targets(setup, tensors[0])
-    d_initial = d_targets.new_empty(_state(setup, "d_initial").shape, dtype=torch.float32)
-    rooms = [saved.room, *(memory.new(d_targets) for memory in program.memories[1:])]
-    ends = (None if each is None else laid_out(each) for each in (initial, d_output, d_state))
-    program(scale, (*tensors, *_packed(setup, cu_seqlens), *ends, d_initial, d_targets, *made.values()), rooms)
+    d_targets = _empty(setup, setup.targets)
+    d_initial = None if initial is None else _empty(setup, setup.state)
+    rooms = [saved.room, *[memory.new(setup.device) for memory in program.memories[1:]]]
+    start = None if initial is None else laid_out(initial)
+    end = None if d_state is None else laid_out(d_state)
+    ends = (start, laid_out(d_output), end, d_targets)
+    given = () if d_initial is None else (d_initial,)
+    program(scale, (*tensors, *_packed(setup, cu_seqlens), *ends, *made.values(), *given), rooms)
     return Gradients(gradient_launch.gathered(setup, tensors, made), d_initial, d_targets)
 
 
 def whole(setup: Setup, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], targets: Tensor) -> list[Tensor]:
     """The gradient of every operand, those that are a part of `targets` taken from there."""
-    pairs = enumerate(zip(gradients, tensors, strict=True))
-    return [targets[setup.plain[i]].to(like.dtype) if found is None else found for i, (found, like) in pairs]
+    found: list[Tensor] = []
+    for i, gradient in enumerate(gradients):
+        if gradient is None:
+            gradient = targets[setup.plain[i]]
+            gradient = gradient if gradient.dtype == tensors[i].dtype else gradient.to(tensors[i].dtype)
+        found.append(gradient)
+    return found
 
 
-def new_targets(setup: Setup, like: Tensor) -> Tensor:
-    """An empty gradient of the rows' targets beside `like`."""
-    targets = _targets(setup)
-    return like.new_empty(targets.shape, dtype=targets.dtype)
+def new_targets(setup: Setup) -> Tensor:
+    """An empty gradient of the rows' targets."""
+    return _empty(setup, setup.targets)
+
+
+def _empty(setup: Setup, buffer: Buffer) -> Tensor:
+    return torch.empty(buffer.shape, dtype=buffer.dtype, device=setup.device)
 
 
 def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -132,9 +142,8 @@ def _forward(setup: Setup, *, keep: bool, initial: bool) -> Program:
     key = ("forward", keep, initial)
     if key not in setup.programs:
         steps = [*_prepare(setup), *serial_launch.scan_forward(setup, initial=initial, results=True, keep=keep)]
-        results = (_output(setup, "output"), _state(setup, "final"))
         memories = [setup.whole if keep else setup.kept, *_scratch(serial_launch.pieces_of(setup))]
-        setup.programs[key] = setup.program(steps, (*_entering(setup), *results), memories)
+        setup.programs[key] = setup.program(steps, (*_entering(setup), setup.output, setup.state), memories)
     return setup.programs[key]
 
 
@@ -144,12 +153,15 @@ def _backward(setup: Setup, *, states: bool, initial: bool, final: bool) -> Prog
     if key not in setup.programs:
         again = [] if states else serial_launch.scan_forward(setup, initial=initial, results=False, keep=True)
         steps = [*again, *serial_launch.scan_back(setup, final=final), *gradient_launch.steps(setup)]
-        ends = (_output(setup, "d_output"), _state(setup, "d_final"), _state(setup, "d_initial"), _targets(setup))
+        ends = (setup.output._replace(name="d_output"), setup.state._replace(name="d_final"), setup.targets)
+        d_initial = setup.state._replace(name="d_initial")
         given = (*_entering(setup), *ends, *gradient_launch.gradients(setup).values())
         d_states = next(buffer for buffer in setup.buffers if buffer.name == "states")._replace(name="d_states")
-        own = (d_states, *gradient_launch.scratch(setup), *serial_launch.pieces_of(setup))
-        memories = [setup.whole if states else setup.kept, *_scratch(own if states else (*own, *setup.again.buffers))]
-        setup.programs[key] = setup.program(steps, given, memories)
+        own = [d_states, *gradient_launch.scratch(setup), *serial_launch.pieces_of(setup)]
+        own += [] if initial else [d_initial]
+        own += [] if states else setup.again.buffers
+        memories = [setup.whole if states else setup.kept, *_scratch(tuple(own))]
+        setup.programs[key] = setup.program(steps, (*given, d_initial) if initial else given, memories)
     return setup.programs[key]
 
 
@@ -161,25 +173,7 @@ def _scratch(buffers: tuple[Buffer, ...]) -> tuple[Memory, ...]:
 def _entering(setup: Setup) -> tuple[Buffer, ...]:
     """What both passes are given first."""
     packed = (Buffer("table", (setup.count, 2), torch.int64), Buffer("offsets", (), torch.int64))
-    return (*setup.operands, *packed, _state(setup, "initial"))
-
-
-def _output(setup: Setup, name: str) -> Buffer:
-    sizes = setup.sizes
-    shape = (sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
-    return Buffer(name, shape, setup.output_dtype)
-
-
-def _state(setup: Setup, name: str) -> Buffer:
-    sizes = setup.sizes
-    shape = (sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim)
-    return Buffer(name, shape, torch.float32)
-
-
-def _targets(setup: Setup) -> Buffer:
-    sizes = setup.sizes
-    shape = (setup.facts.rows, sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
-    return Buffer("d_targets", shape, setup.use.storage)
+    return (*setup.operands, *packed, setup.state._replace(name="initial"))
 
 
 def _prepare(setup: Setup) -> list[Step]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from archsearch.kernels.call import Call, Result
 from archsearch.kernels.triton import eager, launch
-from archsearch.kernels.triton.setup import Saved, setup_of
+from archsearch.kernels.triton.setup import Saved, setup_of, setup_of_plain
 from archsearch.lowering import NormalForm
 
 Forward = tuple[Tensor, Tensor, Tensor]
@@ -23,7 +23,7 @@ def run(form: NormalForm, key: str, call: Call, chunk_size: int | None) -> Resul
     start = call.initial_state
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *(() if start is None else (start,))))
     if eager.applies(tensors):
-        setup = setup_of(key, tensors, start, call.cu_seqlens, chunk_size or 0)
+        setup = setup_of_plain(key, tensors, start, call.cu_seqlens, chunk_size or 0)
         return Result(*eager.Chunkwise.apply(setup, call.cu_seqlens, call.scale, keep, start, *tensors))
     output, state, _ = chunkwise(tensors, start, call.cu_seqlens, call.scale, chunk_size or 0, keep, key)
     return Result(output, state)
@@ -68,8 +68,8 @@ def _(
     key: str,
 ) -> Forward:
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
-    output, state = launch.new_results(setup, tensors[0])
-    return output, state, (setup.whole if keep else setup.kept).new(output)
+    output, state = launch.new_results(setup)
+    return output, state, (setup.whole if keep else setup.kept).new(output.device)
 
 
 @torch.library.custom_op("archsearch::chunkwise_backward", mutates_args=())
@@ -92,10 +92,13 @@ def chunkwise_backward(
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
     with torch.cuda.device_of(tensors[0]):
         if d_output is None:
-            d_output = torch.zeros_like(launch.new_results(setup, tensors[0])[0])
+            d_output = torch.zeros_like(launch.new_results(setup)[0])
         kept = Saved(saved, states=keep)
         found = launch.backward(setup, tensors, initial_state, cu_seqlens, kept, d_output, d_state, scale)
-    d_initial = found.initial if initial_state is None else found.initial.to(initial_state.dtype)
+    if initial_state is None or found.initial is None:
+        d_initial = launch.new_results(setup)[1]
+    else:
+        d_initial = found.initial.to(initial_state.dtype)
     return [*(gradient for gradient in found.operands if gradient is not None), d_initial, found.targets]
 
 
@@ -113,11 +116,11 @@ def _(
     key: str,
 ) -> list[Tensor]:
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
-    state = launch.new_results(setup, tensors[0])[1]
+    state = launch.new_results(setup)[1]
     return [
         *(tensor.new_empty(tensor.shape) for i, tensor in enumerate(tensors) if i not in setup.plain),
         state if initial_state is None else state.to(initial_state.dtype),
-        launch.new_targets(setup, tensors[0]),
+        launch.new_targets(setup),
     ]
 
 

@@ -30,26 +30,15 @@ class Program:
 
     def __call__(self, scale: float, tensors: Sequence[Tensor | None], rooms: Sequence[Tensor]) -> None:
         """Launch everything: `tensors` are the given ones, None for what a kernel is not to touch."""
-        values: list[Any] = [scale]
-        kinds: list[torch.dtype | None] = []
-        bits = 0
-        for tensor in tensors:
-            if tensor is None:
-                values.append(None)
-                kinds.append(None)
-            else:
-                address = tensor.data_ptr()
-                bits |= address
-                values.append(address)
-                kinds.append(tensor.dtype)
+        values: list[Any] = [scale, *[None if tensor is None else tensor.data_ptr() for tensor in tensors]]
+        key = tuple([None if tensor is None else tensor.dtype for tensor in tensors])
         for memory, room in zip(self.memories, rooms, strict=True):
             address = room.data_ptr()
-            bits |= address
             values += [address + offset for offset in memory.offsets]
-        key = tuple(kinds)
-        known = self.bound.get(key) if bits % ALIGNED == 0 else None
+        aligned = all(address is None or address % ALIGNED == 0 for address in values[1:])
+        known = self.bound.get(key) if aligned else None
         if known is None:
-            self._by_name(key, scale, tensors, rooms, bind=bits % ALIGNED == 0)
+            self._by_name(key, scale, tensors, rooms, bind=aligned)
             return
         frame, launches = known
         frame.fill(values)

@@ -36,11 +36,12 @@ class Saved(NamedTuple):
     states: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setup:
     """Of all calls that look alike. `count` chunks in all, `each` a sequence."""
 
     key: str
+    device: torch.device
     facts: facts.Facts
     sizes: Sizes
     use: Plan
@@ -61,6 +62,23 @@ class Setup:
     def join(self) -> Launcher:
         """The kernel that joins pieces of a sequence."""
         return segments.launcher()
+
+    @cached_property
+    def output(self) -> Buffer:
+        """What a call returns."""
+        shape = (self.sizes.batch, self.sizes.tokens, self.sizes.value_heads, self.sizes.value_dim)
+        return Buffer("output", shape, self.output_dtype)
+
+    @cached_property
+    def state(self) -> Buffer:
+        """The state after a call."""
+        shape = (self.sizes.sequences, self.sizes.value_heads, self.sizes.key_dim, self.sizes.value_dim)
+        return Buffer("final", shape, torch.float32)
+
+    @cached_property
+    def targets(self) -> Buffer:
+        """The gradient of the rows' targets."""
+        return Buffer("d_targets", (self.facts.rows, *self.output.shape), self.use.storage)
 
     @cached_property
     def programs(self) -> dict[tuple[object, ...], Program]:
@@ -153,14 +171,31 @@ def setup_of(
     key: str, tensors: Sequence[Tensor], state: Tensor | None, cu_seqlens: Tensor | None, chunk_size: int
 ) -> Setup:
     """The setup of a call. `state`: of an initial state's shape, where there is one; chunk_size 0: the plan's."""
-    shapes = tuple([tensor.shape for tensor in tensors])
-    start = None if state is None else state.shape
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+    dtypes = tuple(tensor.dtype for tensor in tensors)
+    start = None if state is None else tuple(state.shape)
     packed = None if cu_seqlens is None else cu_seqlens.shape[0] - 1
     # Sizes that a compiler has left open cannot be a key.
-    open_sizes = not all(type(size) is int for shape in shapes for size in shape) or isinstance(packed, torch.SymInt)
+    open_sizes = any(isinstance(size, torch.SymInt) for shape in shapes for size in shape) or isinstance(
+        packed, torch.SymInt
+    )
     found = setup.__wrapped__ if open_sizes else setup
-    dtypes = tuple([tensor.dtype for tensor in tensors])
     return found(key, shapes, dtypes, tensors[0].device, start, packed, chunk_size)
+
+
+def setup_of_plain(
+    key: str, tensors: Sequence[Tensor], state: Tensor | None, cu_seqlens: Tensor | None, chunk_size: int
+) -> Setup:
+    """The same, sooner, for tensors that nobody traces."""
+    return setup(
+        key,
+        tuple([tensor.shape for tensor in tensors]),
+        tuple([tensor.dtype for tensor in tensors]),
+        tensors[0].device,
+        None if state is None else state.shape,
+        None if cu_seqlens is None else cu_seqlens.shape[0] - 1,
+        chunk_size,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -194,6 +229,7 @@ def setup(
     count = sizes.batch * each if packed is None else each + packed  # packed: a bound that needs no look at the offsets
     return Setup(
         key,
+        device,
         rule,
         sizes,
         use,

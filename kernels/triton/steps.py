@@ -67,9 +67,9 @@ class Memory:
             size = offsets[-1] + buffer.size
         return cls(buffers, tuple(offsets), size)
 
-    def new(self, like: Tensor) -> Tensor:
-        """Room beside `like`, as it comes."""
-        return like.new_empty((self.size,), dtype=torch.uint8)
+    def new(self, device: torch.device) -> Tensor:
+        """Room, as it comes."""
+        return torch.empty(self.size, dtype=torch.uint8, device=device)
 
     def views(self, room: Tensor) -> dict[str, Tensor]:
         """The buffers as tensors."""
