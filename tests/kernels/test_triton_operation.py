@@ -75,11 +75,12 @@ def test_the_compiler_keeps_one_graph_and_the_same_numbers() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def results(rule: Rule, given: dict[str, Tensor]) -> list[Tensor]:
-    """Output, final state and all gradients."""
-    found = compile(rule, "triton", chunk_size=32)(scale=None, **given)
+def results(rule: Rule, given: dict[str, Tensor], start: Tensor | None = None) -> list[Tensor]:
+    """Output, final state and all gradients, that of the initial state last."""
+    found = compile(rule, "triton", chunk_size=32)(scale=None, initial_state=start, **given)
     loss = found.output.square().sum() + found.state.sum()
-    return [found.output, found.state, *torch.autograd.grad(loss, list(given.values()))]
+    wanted = [*given.values(), *([] if start is None else [start])]
+    return [found.output, found.state, *torch.autograd.grad(loss, wanted)]
 
 
 @pytest.mark.parametrize("name", ["q_delta", "kda"])
@@ -98,7 +99,8 @@ def test_pieces_of_a_sequence_side_by_side_change_nothing(
     shape = dataclasses.replace(SHAPE, tokens=150)
     drawn = draw(lower(rules[name]), shape, dtype=torch.float32, device=DEVICE)
     given = {operand: tensor.requires_grad_() for operand, tensor in drawn.tensors.items()}
-    whole = results(rules[name], given)
+    start = torch.randn(1, 2, 16, 16, device=DEVICE, requires_grad=True) if count > 2 else None
+    whole = results(rules[name], given, start)
     plans: list[plan.Plan] = []
 
     def cut(problem: plan.Problem, chunk_size: int | None) -> plan.Plan:
@@ -109,7 +111,7 @@ def test_pieces_of_a_sequence_side_by_side_change_nothing(
 
     setups.setup.cache_clear()
     monkeypatch.setattr(setups, "plan", cut)
-    pieces = results(rules[name], given)
+    pieces = results(rules[name], given, start)
     setups.setup.cache_clear()
     assert plans and all(use.segments == count and use.scan.descriptors is descriptors for use in plans)
     for one, other in zip(pieces, whole, strict=True):
