@@ -177,7 +177,7 @@ def _entering(setup: Setup) -> tuple[Buffer, ...]:
 
 
 def _prepare(setup: Setup) -> list[Step]:
-    """G, its sign, what decays leave of a state, T, P, factors, the bonus's weight and decayed rows of every chunk."""
+    """G, its sign, what decays leave of a state, T, P T, factors, the bonus's weight and decayed rows of each chunk."""
     if setup.empty:
         return []
     kept: dict[str, Any] = {"zero": 0.0}
@@ -198,6 +198,7 @@ def _prepare(setup: Setup) -> list[Step]:
             "SOLVE_PRECISION": setup.use.solve,
             "num_warps": setup.use.warps,
             "num_stages": 2,
+            "maxnreg": setup.use.solve_registers,
         }
         | kept
         | setup.common,
