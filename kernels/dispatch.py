@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -115,10 +115,10 @@ class CompiledRule:
         call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens, entry.operands)
         entering.check_constants(entry, call, constants)
         if self._backend(call) != "triton":
-            return replace(call, tensors=entering.entered(entry, call.tensors, constants))
+            return call._replace(tensors=entering.entered(entry, call.tensors, constants))
         from archsearch.kernels.triton.entry import operation
 
-        return replace(call, tensors=operation.run(entry, self.entry_key, call.tensors, constants))
+        return call._replace(tensors=operation.run(entry, self.entry_key, call.tensors, constants))
 
     def _backend(self, call: Call) -> str:
         if self.backend == "auto":
