@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -61,9 +61,10 @@ def checked(
     initial_state: Tensor | None,
     scale: float | None,
     cu_seqlens: Tensor | None,
+    raw: Collection[str] = (),
 ) -> Call:
     """The call, or OperandError: what must hold, what came, what to do. Values are looked at in debug mode only
-    (ARCHSEARCH_DEBUG=1).
+    (ARCHSEARCH_DEBUG=1), those of the `raw` operands never.
     """
     key = None if cu_seqlens is not None or torch.compiler.is_compiling() else _likeness(tensors, initial_state)
     known = None if key is None else _checked_before(form)
@@ -77,7 +78,7 @@ def checked(
     elif not (_is_number(scale) and math.isfinite(scale)):
         raise OperandError(f"scale must be a finite number; got {scale!r}. Leave it out for the rule's own")
     if os.environ.get("ARCHSEARCH_DEBUG") == "1":
-        check_values(form, tensors)
+        check_values(form, tensors, raw)
     return Call(tensors, initial_state, float(scale), cu_seqlens, *like[1:])
 
 
@@ -166,9 +167,11 @@ def _found(
     )
 
 
-def check_values(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
-    """OperandError for a positive log decay or a sign other than -1 and 1."""
+def check_values(form: NormalForm, tensors: Mapping[str, Tensor], raw: Collection[str] = ()) -> None:
+    """OperandError for a positive log decay or a sign other than -1 and 1; `raw` operands are not looked at."""
     for operand in form.operands:
+        if operand.name in raw:
+            continue
         tensor = tensors[operand.name]
         if operand.kind is Kind.LOG_DECAY and tensor.numel() and tensor.max().item() > 0:
             raise OperandError(
