@@ -27,8 +27,7 @@ def solve_holes(form: NormalForm) -> dict[str, str]:
             for bases, i in tiles.items()
         ),
         "solve_products": _lines(
-            f"gram_{i}_{j} += product(tile_{i}, tl.trans(tile_{j}), DT, PRECISION)"
-            for i, j in pairs
+            f"gram_{i}_{j} += product(tile_{i}, tl.trans(tile_{j}), DT, PRECISION)" for i, j in pairs
         ),
         "solve_used": _lines(f"gram_{i}_{j} += zero" for i, j in pairs),
         "solve_reads": _scaled(form, "read", tiles) or "tl.zeros((C, R), tl.float32)",
