@@ -19,6 +19,8 @@ from archsearch.lowering import NormalForm, lower
 
 Backend = Literal["auto", "reference", "torch", "triton"]
 BACKENDS = ("auto", "reference", "torch", "triton")
+Memory = Literal["fast", "low"]
+MEMORIES = ("fast", "low")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class CompiledRule:
     normal_form: NormalForm
     backend: Backend
     chunk_size: int | None
+    memory: Memory = "fast"
     cut: Cut | None = field(init=False, repr=False)
     key: str = field(init=False, repr=False)
     step_key: str = field(init=False, repr=False)
@@ -45,7 +48,7 @@ class CompiledRule:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Built anew where it is unpickled: another process does not know the key."""
-        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size)
+        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size, self.memory)
 
     def __call__(
         self,
@@ -67,6 +70,12 @@ class CompiledRule:
                 return reference.run(self.normal_form, call)
             case "torch":
                 return chunkwise.run(self.normal_form, call, self.chunk_size)
+            case _ if self.memory == "low":
+                from archsearch.kernels.triton import low_memory
+
+                if self.cut is not None:
+                    return low_memory.run_cut(self.cut, self.key, call, self.chunk_size)
+                return low_memory.run(self.normal_form, self.key, call, self.chunk_size)
             case _:
                 from archsearch.kernels.triton import longer_tokens, operation
 
@@ -107,9 +116,12 @@ class CompiledRule:
         return self.backend
 
 
-def compile(rule: Rule, backend: Backend = "auto", chunk_size: int | None = None) -> CompiledRule:
+def compile(
+    rule: Rule, backend: Backend = "auto", chunk_size: int | None = None, memory: Memory = "fast"
+) -> CompiledRule:
     """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the
-    plan's choice.
+    plan's choice. memory "low" has the generated kernels hold about half as much at once and keep next to nothing
+    between forward and backward, for a third more time; the torch backend, where "auto" chooses it, knows no modes.
 
     Errors: RuleError for what is no rule, HoleError for open holes, BackendError for a backend that is unknown or
     cannot run here.
@@ -123,9 +135,15 @@ def compile(rule: Rule, backend: Backend = "auto", chunk_size: int | None = None
             f"chunk_size must be a whole number of at least 1 token; got {chunk_size!r}. "
             "Leave it out for the plan's choice"
         )
+    if memory not in MEMORIES:
+        raise BackendError(f"memory must be one of {', '.join(MEMORIES)}; got {memory!r}")
+    if memory == "low" and backend in ("reference", "torch"):
+        raise BackendError(
+            f'memory="low" is a mode of the generated kernels; got backend {backend!r}. Use backend="triton" or "auto"'
+        )
     if backend == "triton" and not torch.cuda.is_available() and not _interpreted():
         raise BackendError('backend "triton" needs a CUDA device; this machine has none. Use backend="torch" or "auto"')
-    return CompiledRule(rule, lower(rule), backend, chunk_size)
+    return CompiledRule(rule, lower(rule), backend, chunk_size, memory)
 
 
 def _one_token(tensor: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,39 +16,54 @@ def take_gradients(
     run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor
 ) -> list[Tensor | None]:
     """The gradient of every operand, in its shape and dtype; None for values whose gradient is in `d_targets`."""
-    setup = run.setup
-    launched = _launched_by_block if setup.facts.channel else _launched
-    made = launched(run, saved, d_output, d_states, d_targets)
+    made = new_gradients(run.setup, run.tensors)
+    write_gradients(run, saved, d_output, d_states, d_targets, made)
+    return gathered(run.setup, run.tensors, made)
+
+
+def new_gradients(setup: Setup, tensors: Sequence[Tensor]) -> dict[int, Tensor]:
+    """What the kernels write gradients of operands to, by the operand's place."""
+    tiles = {i: _new(setup, i, tensors[i]) for i in setup.facts.tiled}
+    if not setup.facts.channel:
+        return tiles | {i: torch.empty_like(tensors[i]) for i in setup.facts.numbered}
+    parts = _parts(setup)
+    return tiles | {
+        i: tensors[i].new_empty((parts, *tensors[i].shape), dtype=torch.float32) for i in setup.facts.numbered
+    }
+
+
+def write_gradients(
+    run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor, made: dict[int, Tensor]
+) -> None:
+    """Those of the tokens of `run`, into `made`."""
+    if run.setup.empty or not made:
+        return
+    launched = _launch_by_block if run.setup.facts.channel else _launch
+    launched(run, saved, made, d_output, d_states, d_targets)
+
+
+def gathered(setup: Setup, tensors: Sequence[Tensor], made: dict[int, Tensor]) -> list[Tensor | None]:
+    """As `take_gradients`, from what was written."""
     found: list[Tensor | None] = []
-    for i, tensor in enumerate(run.tensors):
+    for i, tensor in enumerate(tensors):
         if i in setup.plain:
             found.append(None)
+        elif i not in made:
+            found.append(torch.zeros_like(tensor))
+        elif setup.facts.channel and i in setup.facts.numbered:
+            found.append(made[i].sum(0).to(tensor.dtype))
         else:
-            found.append(_gathered(setup, made[i], tensor) if i in made else torch.zeros_like(tensor))
+            found.append(_gathered(setup, made[i], tensor))
     return found
 
 
-def _launched(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor) -> dict[int, Tensor]:
-    """Buffers that the kernels have written, by the operand's place."""
-    setup = run.setup
-    tiles = {i: _new(setup, i, run.tensors[i]) for i in setup.facts.tiled}
-    single = {i: torch.empty_like(run.tensors[i]) for i in setup.facts.numbered}
-    if not setup.empty and (tiles or single):
-        _launch(run, saved, tiles, single, d_output, d_states, d_targets)
-    return tiles | single
-
-
 def _launch(
-    run: Run,
-    saved: Saved,
-    tiles: dict[int, Tensor],
-    single: dict[int, Tensor],
-    d_output: Tensor,
-    d_states: Tensor,
-    d_targets: Tensor,
+    run: Run, saved: Saved, made: dict[int, Tensor], d_output: Tensor, d_states: Tensor, d_targets: Tensor
 ) -> None:
     """Tiles a block of keys at a time, then the numbers a head from what the blocks leave."""
     setup, use = run.setup, run.setup.use.gradient
+    tiles = {i: made[i] for i in setup.facts.tiled}
+    single = {i: made[i] for i in setup.facts.numbered}
     slots = setup.count * setup.sizes.value_heads
     blocks = (setup.sizes.key_dim + use.keys - 1) // use.keys
     places = setup.use.chunk * setup.facts.span
@@ -71,32 +87,29 @@ def _launch(
         setup.launch("numbers", (slots, 1, 1), common | _written(setup, single) | arguments | setup.chunks)
 
 
-def _launched_by_block(
-    run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor
-) -> dict[int, Tensor]:
-    """The same where channels decay apart: a program a block of keys, whose parts of numbers a head are summed here."""
+def _launch_by_block(
+    run: Run, saved: Saved, made: dict[int, Tensor], d_output: Tensor, d_states: Tensor, d_targets: Tensor
+) -> None:
+    """The same where channels decay apart: a program a block of keys, each with its part of numbers a head."""
     setup = run.setup
-    parts = (setup.sizes.key_dim + setup.use.gradient_keys - 1) // setup.use.gradient_keys
-    made = {i: _new(setup, i, run.tensors[i]) for i in setup.facts.tiled}
-    numbered = {
-        i: run.tensors[i].new_empty((parts, *run.tensors[i].shape), dtype=torch.float32) for i in setup.facts.numbered
+    arguments = {
+        "table": run.table,
+        "scale": run.scale,
+        "zero": 0.0,
+        "LEVELS": setup.use.chunk.bit_length() - 1,
+        "BK": setup.use.gradient_keys,
+        "BV": setup.use.gradient_values,
+        "STAGES": 2,
+        "num_warps": setup.use.warps,
+        "num_stages": 2,
     }
-    if not setup.empty:
-        arguments = {
-            "table": run.table,
-            "scale": run.scale,
-            "zero": 0.0,
-            "LEVELS": setup.use.chunk.bit_length() - 1,
-            "BK": setup.use.gradient_keys,
-            "BV": setup.use.gradient_values,
-            "STAGES": 2,
-            "num_warps": setup.use.warps,
-            "num_stages": 2,
-        }
-        passed = _passed(run, saved, d_output, d_states, d_targets) | _written(setup, made) | _written(setup, numbered)
-        grid = (setup.count * parts, setup.sizes.value_heads, 1)
-        setup.launch("gradients", grid, setup.named(run.tensors) | passed | arguments | setup.common)
-    return made | {i: part.sum(0).to(run.tensors[i].dtype) for i, part in numbered.items()}
+    passed = _passed(run, saved, d_output, d_states, d_targets) | _written(setup, made)
+    grid = (setup.count * _parts(setup), setup.sizes.value_heads, 1)
+    setup.launch("gradients", grid, setup.named(run.tensors) | passed | arguments | setup.common)
+
+
+def _parts(setup: Setup) -> int:
+    return (setup.sizes.key_dim + setup.use.gradient_keys - 1) // setup.use.gradient_keys
 
 
 def _passed(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor) -> dict[str, Any]:

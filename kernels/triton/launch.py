@@ -31,7 +31,7 @@ def forward(
     run = _run(setup, tensors, cu_seqlens, scale)
     output, state = new_results(setup, tensors[0])
     saved = setup.new(tensors[0], keep=keep)
-    _prepare(run, saved)
+    prepare(run, saved)
     serial_launch.scan_forward(run, saved, initial, results=(output, state), keep=keep)
     return output, state, saved
 
@@ -86,6 +86,22 @@ def whole(setup: Setup, tensors: Sequence[Tensor], gradients: Sequence[Tensor | 
     return [targets[setup.plain[i]].to(like.dtype) if found is None else found for i, (found, like) in pairs]
 
 
+def all_gradients(setup: Setup, tensors: Sequence[Tensor], apart: Sequence[Tensor], targets: Tensor) -> list[Tensor]:
+    """The same from the gradients that are no part of `targets` alone."""
+    rest = iter(apart)
+    return whole(setup, tensors, [None if i in setup.plain else next(rest) for i in range(len(tensors))], targets)
+
+
+def fake_gradients(setup: Setup, tensors: Sequence[Tensor], initial: Tensor | None) -> list[Tensor]:
+    """What an operation of the pass back returns, unwritten: gradients apart, that of the initial state, of targets."""
+    state = new_results(setup, tensors[0])[1]
+    return [
+        *(tensor.new_empty(tensor.shape) for i, tensor in enumerate(tensors) if i not in setup.plain),
+        state if initial is None else state.to(initial.dtype),
+        new_targets(setup, tensors[0]),
+    ]
+
+
 def new_targets(setup: Setup, like: Tensor) -> Tensor:
     """An empty gradient of the rows' targets beside `like`."""
     sizes = setup.sizes
@@ -133,7 +149,7 @@ def laid_out(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.data_ptr() % ALIGNED else tensor
 
 
-def _prepare(run: Run, saved: Saved) -> None:
+def prepare(run: Run, saved: Saved) -> None:
     """G, its sign, what decays leave of a state, T, P, factors, the bonus's weight and decayed rows of every chunk."""
     setup = run.setup
     if setup.empty:

@@ -73,6 +73,7 @@ class Setup:
     each: int
     output_dtype: torch.dtype
     buffers: tuple[Buffer, ...]
+    problem: Problem
 
     @cached_property
     def launch(self) -> Launcher:
@@ -186,7 +187,8 @@ def setup(
         count,
         each,
         _output_dtype(rule, dtypes),
-        _buffers(rule, sizes, use, count),
+        buffers_of(rule, sizes, use, count),
+        problem,
     )
 
 
@@ -229,7 +231,8 @@ def _sizes(rule: facts.Facts, shapes: Sequence[Shape], state: Shape | None, pack
     return Sizes(sizes["B"], sizes["T"], sizes["H"], sizes["HV"], sizes["K"], sizes["V"], sequences)
 
 
-def _buffers(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
+def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
+    """The buffers between kernels, for `count` chunks."""
     rows, chunk, keys = rule.span, use.chunk, sizes.key_dim
     slots, short, wide = count * sizes.value_heads, use.storage, torch.float32
     channel = rule.channel
