@@ -28,9 +28,9 @@ STRETCHES = 4
 
 
 class Stretches(NamedTuple):
-    """Of one kind of call: `count` stretches of `tokens` of T, and the setup of one, over all tokens side by side."""
+    """Of one kind of call: `number` stretches of `tokens` of T, and the setup of one, over all tokens side by side."""
 
-    count: int
+    number: int
     tokens: int
     setup: Setup
 
@@ -77,7 +77,7 @@ def cut_up(setup: Setup) -> Stretches:
 def new_between(setup: Setup, like: Tensor) -> Tensor:
     """Room for the states between stretches [stretches - 1, sequences, HV, K, V]."""
     _, state = new_results(setup, like)
-    return state.new_empty((stretches_of(setup).count - 1, *state.shape))
+    return state.new_empty((stretches_of(setup).number - 1, *state.shape))
 
 
 def forward(
@@ -90,8 +90,8 @@ def forward(
     tables = _tables(setup, cu_seqlens, tensors[0].device)
     entering = torch.zeros_like(state) if initial is None else initial
     whole = output.view(1, -1, *output.shape[2:])
-    for at in range(cut.count):
-        leaving = state if at == cut.count - 1 else between[at]
+    for at in range(cut.number):
+        leaving = state if at == cut.number - 1 else between[at]
         run = Run(cut.setup, flat, scale, tables.chunks[at], tables.offsets[at])
         saved = cut.setup.new(flat[0], keep=False)
         prepare(run, saved)
@@ -118,7 +118,7 @@ def backward(
     before = new_results(setup, tensors[0])[1]
     after = torch.zeros_like(before) if d_state is None else d_state.contiguous()
     first = torch.zeros_like(before) if initial is None else initial
-    for at in reversed(range(cut.count)):
+    for at in reversed(range(cut.number)):
         run = Run(cut.setup, flat, scale, tables.chunks[at], tables.offsets[at])
         before = torch.empty_like(before)
         _back(run, first if at == 0 else between[at - 1], side, after, before, made)
@@ -153,14 +153,14 @@ def _tables(setup: Setup, cu_seqlens: Tensor | None, device: torch.device) -> Ta
     """Made on the device."""
     cut = stretches_of(setup)
     if cu_seqlens is not None:
-        ends = [min((at + 1) * cut.tokens, setup.sizes.tokens) for at in range(cut.count)]
+        ends = [min((at + 1) * cut.tokens, setup.sizes.tokens) for at in range(cut.number)]
         pairs = [packed_chunks(cut.setup, cu_seqlens.clamp(at * cut.tokens, end)) for at, end in enumerate(ends)]
         return Tables([chunks for chunks, _ in pairs], [offsets for _, offsets in pairs])
     batch, tokens, each = setup.sizes.batch, setup.sizes.tokens, cut.setup.each
     first = torch.arange(batch, device=device)[None, :, None] * tokens
-    chunk = torch.arange(cut.count * each, device=device).view(-1, 1, each) * setup.use.chunk
-    end = (torch.arange(1, cut.count + 1, device=device) * cut.tokens).clamp(max=tokens)[:, None, None]
-    shape = (cut.count, batch, each)
-    chunks = torch.stack([(first + chunk).expand(shape), (first + end).expand(shape)], -1).view(cut.count, -1, 2)
+    chunk = torch.arange(cut.number * each, device=device).view(-1, 1, each) * setup.use.chunk
+    end = (torch.arange(1, cut.number + 1, device=device) * cut.tokens).clamp(max=tokens)[:, None, None]
+    shape = (cut.number, batch, each)
+    chunks = torch.stack([(first + chunk).expand(shape), (first + end).expand(shape)], -1).view(cut.number, -1, 2)
     offsets = torch.arange(batch + 1, device=device) * each
-    return Tables(list(chunks), [offsets] * cut.count)
+    return Tables(list(chunks), [offsets] * cut.number)

@@ -36,7 +36,13 @@ def counted(rule: Rule, model: Model, layer: Layer | None, task: Task) -> dict[s
 def build_model(config: TrialConfig, rule: Rule, vocabulary: int) -> LanguageModel:
     """The untrained model of a trial; its values depend on torch's seed."""
     return LanguageModel(
-        rule, config.model, config.layer, vocabulary, backend=config.backend, chunk_size=config.chunk_size
+        rule,
+        config.model,
+        config.layer,
+        vocabulary,
+        backend=config.backend,
+        chunk_size=config.chunk_size,
+        memory=config.memory,
     )
 
 
