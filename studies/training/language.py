@@ -61,11 +61,12 @@ def plan_trial(
         device=choose_device(config.device),
         evaluations=config.evaluations,
         identity={
-            "config": to_plain(replace(config, directory=None)),
+            "config": to_plain(replace(config, directory=None, graphs=False)),
             "rule_hash": rule.hash,
             "data": data_hashes(built),
         },
         constants=constants,
+        graphs=config.graphs,
     )
 
 
