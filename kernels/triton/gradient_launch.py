@@ -1,76 +1,79 @@
-"""The kernel that makes every operand's gradient, run over what the serial passes left."""
+"""Launches of the kernel that makes every operand's gradient from what the serial passes left."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from archsearch.kernels.triton.run import Run
-from archsearch.kernels.triton.setup import Saved, Setup
+from archsearch.kernels.triton.setup import Setup
+from archsearch.kernels.triton.steps import Buffer, Of, Step
 
 
-def take_gradients(
-    run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor
-) -> list[Tensor | None]:
-    """The gradient of every operand, in its shape and dtype; None for values whose gradient is in `d_targets`."""
-    made = new_gradients(run.setup, run.tensors)
-    write_gradients(run, saved, d_output, d_states, d_targets, made)
-    return gathered(run.setup, run.tensors, made)
+def steps(setup: Setup) -> list[Step]:
+    """Tiles a block of keys at a time, then the numbers a head from what the blocks leave; together where channels
+    decay apart.
+    """
+    if setup.empty or not gradients(setup):
+        return []
+    return [_by_block(setup)] if setup.facts.channel else _by_tile(setup)
+
+
+@lru_cache(maxsize=4096)
+def gradients(setup: Setup) -> dict[int, Buffer]:
+    """What the kernels write, by the operand's place.
+
+    Of an address that value heads share, one a value head in float32; where channels decay apart, of a number a head
+    one a block of keys in float32: their sums are still to come.
+    """
+    found = {i: _tile(setup, i) for i in setup.facts.tiled}
+    for i in setup.facts.numbered:
+        shape, dtype = setup.shapes[i], setup.dtypes[i]
+        if setup.facts.channel:
+            shape, dtype = (_parts(setup), *shape), torch.float32
+        found[i] = Buffer(_name(setup, i), shape, dtype)
+    return found
 
 
 def new_gradients(setup: Setup, tensors: Sequence[Tensor]) -> dict[int, Tensor]:
-    """What the kernels write gradients of operands to, by the operand's place."""
-    tiles = {i: _new(setup, i, tensors[i]) for i in setup.facts.tiled}
-    if not setup.facts.channel:
-        return tiles | {i: torch.empty_like(tensors[i]) for i in setup.facts.numbered}
-    parts = _parts(setup)
-    return tiles | {
-        i: tensors[i].new_empty((parts, *tensors[i].shape), dtype=torch.float32) for i in setup.facts.numbered
-    }
-
-
-def write_gradients(
-    run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor, made: dict[int, Tensor]
-) -> None:
-    """Those of the tokens of `run`, into `made`."""
-    if run.setup.empty or not made:
-        return
-    launched = _launch_by_block if run.setup.facts.channel else _launch
-    launched(run, saved, made, d_output, d_states, d_targets)
+    """Empty ones beside the operands, which are contiguous."""
+    found: dict[int, Tensor] = {}
+    for i, buffer in gradients(setup).items():
+        alike = buffer.dtype == setup.dtypes[i] and buffer.shape == setup.shapes[i]
+        found[i] = torch.empty_like(tensors[i]) if alike else tensors[i].new_empty(buffer.shape, dtype=buffer.dtype)
+    return found
 
 
 def gathered(setup: Setup, tensors: Sequence[Tensor], made: dict[int, Tensor]) -> list[Tensor | None]:
-    """As `take_gradients`, from what was written."""
+    """The gradient of every operand, in its shape and dtype; None for values whose gradient is that of a target."""
     found: list[Tensor | None] = []
     for i, tensor in enumerate(tensors):
         if i in setup.plain:
             found.append(None)
-        elif i not in made:
-            found.append(torch.zeros_like(tensor))
-        elif setup.facts.channel and i in setup.facts.numbered:
-            found.append(made[i].sum(0).to(tensor.dtype))
         else:
-            found.append(_gathered(setup, made[i], tensor))
+            found.append(_gathered(setup, i, made[i], tensor) if i in made else torch.zeros_like(tensor))
     return found
 
 
-def _launch(
-    run: Run, saved: Saved, made: dict[int, Tensor], d_output: Tensor, d_states: Tensor, d_targets: Tensor
-) -> None:
-    """Tiles a block of keys at a time, then the numbers a head from what the blocks leave."""
-    setup, use = run.setup, run.setup.use.gradient
-    tiles = {i: made[i] for i in setup.facts.tiled}
-    single = {i: made[i] for i in setup.facts.numbered}
+def scratch(setup: Setup) -> tuple[Buffer, ...]:
+    """What the kernels need beside."""
+    if setup.facts.channel:
+        return ()
     slots = setup.count * setup.sizes.value_heads
-    blocks = (setup.sizes.key_dim + use.keys - 1) // use.keys
+    shape = (_blocks(setup), setup.facts.sums, slots, setup.use.chunk * setup.facts.span)
+    return (Buffer("sums", shape, torch.float32),)
+
+
+def _by_tile(setup: Setup) -> list[Step]:
+    use, blocks = setup.use.gradient, _blocks(setup)
+    slots = setup.count * setup.sizes.value_heads
     places = setup.use.chunk * setup.facts.span
-    sums = d_output.new_empty((blocks, setup.facts.sums, slots, places), dtype=torch.float32)
-    common = setup.named(run.tensors) | {"table": run.table, "sums": sums, "S": places}
+    common = setup.pointers | {"table": setup.table, "sums": Of("sums"), "S": places}
     arguments = {
-        "scale": run.scale,
+        "scale": Of("scale"),
         "zero": 0.0,
         "once": 1,
         "BK": use.keys,
@@ -78,23 +81,20 @@ def _launch(
         "STAGES": use.stages,
         "num_warps": use.warps,
     }
-    passed = _passed(run, saved, d_output, d_states, d_targets)
-    setup.launch(
-        "gradients", (slots * blocks, 1, 1), common | _written(setup, tiles) | passed | arguments | setup.common
-    )
-    if single:
+    tiles = common | _written(setup, setup.facts.tiled) | _passed(setup) | arguments | setup.common
+    made = [Step("gradients", (slots * blocks, 1, 1), tiles)]
+    if setup.facts.numbered:
         arguments = {"BLOCKS": blocks, "num_warps": 1}
-        setup.launch("numbers", (slots, 1, 1), common | _written(setup, single) | arguments | setup.chunks)
+        single = common | _written(setup, setup.facts.numbered) | arguments | setup.chunks
+        made.append(Step("numbers", (slots, 1, 1), single))
+    return made
 
 
-def _launch_by_block(
-    run: Run, saved: Saved, made: dict[int, Tensor], d_output: Tensor, d_states: Tensor, d_targets: Tensor
-) -> None:
-    """The same where channels decay apart: a program a block of keys, each with its part of numbers a head."""
-    setup = run.setup
+def _by_block(setup: Setup) -> Step:
+    """A program a block of keys."""
     arguments = {
-        "table": run.table,
-        "scale": run.scale,
+        "table": setup.table,
+        "scale": Of("scale"),
         "zero": 0.0,
         "LEVELS": setup.use.chunk.bit_length() - 1,
         "BK": setup.use.gradient_keys,
@@ -103,46 +103,55 @@ def _launch_by_block(
         "num_warps": setup.use.warps,
         "num_stages": 2,
     }
-    passed = _passed(run, saved, d_output, d_states, d_targets) | _written(setup, made)
+    passed = _passed(setup) | _written(setup, (*setup.facts.tiled, *setup.facts.numbered))
     grid = (setup.count * _parts(setup), setup.sizes.value_heads, 1)
-    setup.launch("gradients", grid, setup.named(run.tensors) | passed | arguments | setup.common)
+    return Step("gradients", grid, setup.pointers | passed | arguments | setup.common)
+
+
+def _passed(setup: Setup) -> dict[str, Any]:
+    """What the serial passes left."""
+    return {
+        "decay": setup.of("decay"),
+        "sign": setup.of("sign"),
+        "bonus": setup.of("bonus"),
+        "states": Of("states"),
+        "d_states": Of("d_states"),
+        "deltas": Of("deltas"),
+        "d_targets": Of("d_targets"),
+        "d_output": Of("d_output"),
+        "tokens": setup.sizes.batch * setup.sizes.tokens,
+        "V": setup.sizes.value_dim,
+    }
+
+
+def _written(setup: Setup, places: Iterable[int]) -> dict[str, Of]:
+    """Gradients by their names in the kernels."""
+    return {_name(setup, i): Of(_name(setup, i)) for i in places}
+
+
+def _name(setup: Setup, place: int) -> str:
+    return f"g_{setup.facts.operands[place]}"
+
+
+def _tile(setup: Setup, place: int) -> Buffer:
+    shape, sizes = setup.shapes[place], setup.sizes
+    if place not in setup.facts.addresses or sizes.heads == sizes.value_heads:
+        return Buffer(_name(setup, place), shape, setup.dtypes[place])
+    return Buffer(_name(setup, place), (*shape[:2], sizes.value_heads, sizes.key_dim), torch.float32)
+
+
+def _gathered(setup: Setup, place: int, made: Tensor, like: Tensor) -> Tensor:
+    if made.shape == like.shape:
+        return made
+    if place in setup.facts.numbered:
+        return made.sum(0).to(like.dtype)
+    shared = setup.sizes.value_heads // setup.sizes.heads
+    return made.view(*made.shape[:2], setup.sizes.heads, shared, made.shape[-1]).sum(3).to(like.dtype)
+
+
+def _blocks(setup: Setup) -> int:
+    return (setup.sizes.key_dim + setup.use.gradient.keys - 1) // setup.use.gradient.keys
 
 
 def _parts(setup: Setup) -> int:
     return (setup.sizes.key_dim + setup.use.gradient_keys - 1) // setup.use.gradient_keys
-
-
-def _passed(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor) -> dict[str, Any]:
-    """What the serial passes left."""
-    return {
-        "decay": saved.decay,
-        "sign": saved.sign,
-        "bonus": saved.bonus,
-        "states": saved.states,
-        "d_states": d_states,
-        "deltas": saved.deltas,
-        "d_targets": d_targets,
-        "d_output": d_output,
-        "tokens": run.setup.sizes.batch * run.setup.sizes.tokens,
-        "V": run.setup.sizes.value_dim,
-    }
-
-
-def _written(setup: Setup, buffers: dict[int, Tensor]) -> dict[str, Tensor]:
-    """Gradients by their names in the kernels."""
-    return {f"g_{setup.facts.operands[i]}": buffer for i, buffer in buffers.items()}
-
-
-def _new(setup: Setup, place: int, like: Tensor) -> Tensor:
-    """An empty gradient; of an address that value heads share, one a value head in float32, whose sum is to come."""
-    if place not in setup.facts.addresses or setup.sizes.heads == setup.sizes.value_heads:
-        return torch.empty_like(like)
-    shape = (*like.shape[:2], setup.sizes.value_heads, setup.sizes.key_dim)
-    return like.new_empty(shape, dtype=torch.float32)
-
-
-def _gathered(setup: Setup, made: Tensor, like: Tensor) -> Tensor:
-    if made.shape == like.shape:
-        return made
-    shared = setup.sizes.value_heads // setup.sizes.heads
-    return made.view(*made.shape[:2], setup.sizes.heads, shared, made.shape[-1]).sum(3).to(like.dtype)

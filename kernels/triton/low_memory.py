@@ -53,7 +53,7 @@ def _(
     key: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
-    return *launch.new_results(setup, tensors[0]), stretches.new_between(setup, tensors[0])
+    return *launch.new_results(setup), stretches.new_between(setup)
 
 
 @torch.library.custom_op("archsearch::stretched_backward", mutates_args=())
@@ -72,8 +72,9 @@ def stretched_backward(
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
     with torch.cuda.device_of(tensors[0]):
         if d_output is None:
-            d_output = torch.zeros_like(launch.new_results(setup, tensors[0])[0])
+            d_output = torch.zeros_like(launch.new_results(setup)[0])
         found = stretches.backward(setup, tensors, initial_state, cu_seqlens, between, d_output, d_state, scale)
+    assert found.initial is not None
     d_initial = found.initial if initial_state is None else found.initial.to(initial_state.dtype)
     return [*(gradient for gradient in found.operands if gradient is not None), d_initial, found.targets]
 

@@ -135,6 +135,12 @@ def rows_of(form: NormalForm) -> Rows:
     )
 
 
+def moved(form: NormalForm) -> int:
+    """How many tiles of K channels residuals and writes take."""
+    rows = rows_of(form)
+    return len(_names((*rows.residual, *rows.write)))
+
+
 def serial_holes(form: NormalForm) -> dict[str, str]:
     """The holes of `scan` and `reverse`."""
     rows = rows_of(form)
@@ -289,52 +295,55 @@ def _update(rows: Rows) -> list[str]:
 
 
 def _output(rows: Rows) -> list[str]:
+    """o = S^T q + (P T) W."""
     seen = [_scaled(f"seen_{name}", factor) for name, factor in rows.read]
     lines = [f"result = {sum_text(seen) or 'tl.zeros((BV, C), tl.float32)'}"]
     for r in range(len(rows.write)):
         lines.append(
-            f"result += product(delta_{r}, tl.trans(matrix(reads, slot * C, {r} * C, R, C, C, TMA)), DT, PRECISION)"
+            f"result += product(error_{r}, tl.trans(matrix(reads, slot * C, {r} * C, R, C, C, TMA)), DT, PRECISION)"
         )
     return lines
 
 
 def _delta_stores(count: int) -> list[str]:
     """Tiles [BV, C] written as the rows [C, V] of a slot."""
+    rows = [f"(slot * SPAN + {r}) * C" for r in range(count)]
     return [
-        f"store_rows(deltas, (slot * SPAN + {r}) * C, places < C, block * BV, delta_{r}, V, V, C, BV)"
-        for r in range(count)
+        f"store_rows(deltas, 0, {row}, 0, {row}, places < C, block * BV, delta_{r}, V, V, C, BV, TMA)"
+        for r, row in enumerate(rows)
     ]
 
 
 def _target_stores(count: int) -> list[str]:
     """Tiles [BV, C] written as the tokens' rows of [rows, tokens, HV, V]."""
-    at = "({r} * tokens + start) * HV + head"
-    return [
-        f"store_rows(d_targets, {at.format(r=r)}, here, block * BV, d_target_{r}, HV * V, V, C, BV)"
-        for r in range(count)
-    ]
+    lines: list[str] = []
+    for r in range(count):
+        at = f"{r} * sequences + sequence, first, head, ({r} * tokens + start) * HV + head"
+        lines.append(f"store_rows(d_targets, {at}, here, block * BV, d_target_{r}, HV * V, V, C, BV, TMA)")
+    return lines
 
 
 def _d_deltas(rows: Rows) -> list[str]:
-    """dD = P^T dO + (what the leaving state's gradient holds at b), transposed."""
+    """What the leaving state's gradient holds at b, transposed: dD without the share of this chunk's reads."""
     lines: list[str] = []
     for r, write in enumerate(rows.write):
-        lines.append(f"d_delta_{r} = product(d_out, matrix(reads, slot * C, {r} * C, R, C, C, TMA), DT, PRECISION)")
-        lines += [f"d_delta_{r} += {_scaled(f'seen_{name}', factor)}" for name, factor in write]
+        terms = [_scaled(f"seen_{name}", factor) for name, factor in write]
+        lines.append(f"d_delta_{r} = {sum_text(terms) or 'tl.zeros((BV, C), tl.float32)'}")
     return lines
 
 
 def _d_targets(rows: Rows) -> list[str]:
-    """dW = T^T dD; rows without a residual have the unit column of T."""
+    """dW = (P T)^T dO + T^T dD; rows without a residual have the unit column of T."""
     lines: list[str] = []
     for r, own in enumerate(rows.residual):
-        terms = [
+        terms = [f"product(d_out, matrix(reads, slot * C, {r} * C, R, C, C, TMA), DT, PRECISION)"]
+        terms += [
             f"product(d_delta_{j}, matrix(inverse, slot * R + {j} * C, {r} * C, R, C, C, TMA), DT, PRECISION)"
             for j, residual in enumerate(rows.residual)
             if residual
         ]
         if not own:
-            terms = [f"d_delta_{r}", *terms]
+            terms.append(f"d_delta_{r}")
         lines += [f"d_target_{r} {'=' if i == 0 else '+='} {term}" for i, term in enumerate(terms)]
     return lines
 

@@ -16,12 +16,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from archsearch.kernels.triton import serial_launch
-from archsearch.kernels.triton.gradient_launch import gathered, new_gradients, write_gradients
-from archsearch.kernels.triton.launch import Gradients, laid_out, new_results, new_targets, prepare
-from archsearch.kernels.triton.plan import plan
-from archsearch.kernels.triton.run import Run
-from archsearch.kernels.triton.setup import Saved, Setup, Sizes, buffers_of, packed_chunks
+from archsearch.kernels.triton import ahead, gradient_launch, serial_launch
+from archsearch.kernels.triton.launch import (
+    Gradients,
+    brought,
+    forward_program,
+    laid_out,
+    new_results,
+    new_targets,
+    rooms_of,
+    solving_steps,
+)
+from archsearch.kernels.triton.plan import Serial, plan
+from archsearch.kernels.triton.program import Program
+from archsearch.kernels.triton.setup import Setup, Sizes, buffers_of, packed_chunks
 
 STRETCHES = 4
 """At most. Each adds its launches, and what it does not share with others is already less than the gradients."""
@@ -55,11 +63,7 @@ def cut_up(setup: Setup) -> Stretches:
     sizes, chunk = setup.sizes, setup.use.chunk
     each = max(1, -(-setup.each // STRETCHES))
     use = plan(replace(setup.problem, tokens=each * chunk), chunk)
-    use = replace(
-        use,  # a tile of a descriptor would reach into the next sequence
-        scan=replace(use.scan, descriptors=False),
-        reverse=replace(use.reverse, descriptors=False),
-    )
+    use = replace(use, scan=_plain(use.scan), reverse=_plain(use.reverse), pieces=_plain(use.pieces))
     count = each + sizes.sequences if setup.packed else each * sizes.batch
     flat = Sizes(1, sizes.batch * sizes.tokens, *sizes[2:])
     one = replace(
@@ -69,14 +73,20 @@ def cut_up(setup: Setup) -> Stretches:
         packed=True,
         count=count,
         each=each,
+        shapes=tuple((1, sizes.batch * sizes.tokens, *shape[2:]) for shape in setup.shapes),
         buffers=buffers_of(setup.facts, flat, use, count),
     )
     return Stretches(max(1, -(-setup.each // each)), each * chunk, one)
 
 
-def new_between(setup: Setup, like: Tensor) -> Tensor:
+def _plain(serial: Serial) -> Serial:
+    """Without descriptors, whose tiles would reach into the next sequence."""
+    return replace(serial, descriptors=False)
+
+
+def new_between(setup: Setup) -> Tensor:
     """Room for the states between stretches [stretches - 1, sequences, HV, K, V]."""
-    _, state = new_results(setup, like)
+    _, state = new_results(setup)
     return state.new_empty((stretches_of(setup).number - 1, *state.shape))
 
 
@@ -85,17 +95,16 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output and final state as of `launch.forward`, and the states between stretches."""
     cut, flat = stretches_of(setup), _side_by_side(tensors)
-    output, state = new_results(setup, tensors[0])
-    between = new_between(setup, tensors[0])
-    tables = _tables(setup, cu_seqlens, tensors[0].device)
-    entering = torch.zeros_like(state) if initial is None else initial
+    program = forward_program(cut.setup, keep=False, initial=True)
+    ahead.prepare([program], setup.device)
+    output, state = new_results(setup)
+    between, rooms = new_between(setup), [memory.new(setup.device) for memory in program.memories]
+    tables = _tables(setup, cu_seqlens)
+    entering = torch.zeros_like(state) if initial is None else laid_out(initial)
     whole = output.view(1, -1, *output.shape[2:])
     for at in range(cut.number):
         leaving = state if at == cut.number - 1 else between[at]
-        run = Run(cut.setup, flat, scale, tables.chunks[at], tables.offsets[at])
-        saved = cut.setup.new(flat[0], keep=False)
-        prepare(run, saved)
-        serial_launch.scan_forward(run, saved, entering, results=(whole, leaving), keep=False)
+        program(scale, (*flat, tables.chunks[at], tables.offsets[at], entering, whole, leaving), rooms)
         entering = leaving
     return output, state, between
 
@@ -112,36 +121,44 @@ def backward(
 ) -> Gradients:
     """As `launch.backward`, from the states between stretches."""
     cut, flat = stretches_of(setup), _side_by_side(tensors)
-    targets, made = new_targets(setup, tensors[0]), new_gradients(cut.setup, flat)
-    tables = _tables(setup, cu_seqlens, tensors[0].device)
-    side = _side_by_side([d_output])[0], targets.view(len(targets), 1, -1, *targets.shape[3:])
-    before = new_results(setup, tensors[0])[1]
-    after = torch.zeros_like(before) if d_state is None else d_state.contiguous()
-    first = torch.zeros_like(before) if initial is None else initial
+    program = _backward(cut.setup)
+    ahead.prepare([program], setup.device)
+    targets, made = new_targets(setup), gradient_launch.new_gradients(cut.setup, flat)
+    tables = _tables(setup, cu_seqlens)
+    rooms = [memory.new(setup.device) for memory in program.memories]
+    before = new_results(setup)[1]
+    after = torch.zeros_like(before) if d_state is None else laid_out(d_state)
+    first = torch.zeros_like(before) if initial is None else laid_out(initial)
+    (slope,), side = _side_by_side([d_output]), targets.view(len(targets), 1, -1, *targets.shape[3:])
     for at in reversed(range(cut.number)):
-        run = Run(cut.setup, flat, scale, tables.chunks[at], tables.offsets[at])
+        entering = first if at == 0 else between[at - 1]
         before = torch.empty_like(before)
-        _back(run, first if at == 0 else between[at - 1], side, after, before, made)
+        ends = (tables.chunks[at], tables.offsets[at], entering, slope, after, side)
+        program(scale, (*flat, *ends, *made.values(), before), rooms)
         after = before
-    found = [
-        None if each is None else each.view_as(tensor)
-        for each, tensor in zip(gathered(cut.setup, flat, made), tensors, strict=True)
-    ]
-    return Gradients(found, before, targets)
+    gathered = zip(gradient_launch.gathered(cut.setup, flat, made), tensors, strict=True)
+    return Gradients([None if each is None else each.view_as(tensor) for each, tensor in gathered], before, targets)
 
 
-def _back(
-    run: Run, entering: Tensor, side: tuple[Tensor, Tensor], after: Tensor, before: Tensor, made: dict[int, Tensor]
-) -> None:
-    """One stretch: all that only it needs is gone afterwards. `side`: gradients of the output and of the targets."""
-    saved: Saved = run.setup.new(run.tensors[0], keep=True)
-    assert saved.states is not None
-    prepare(run, saved)
-    serial_launch.scan_forward(run, saved, entering, results=None, keep=True)
-    d_output, d_targets = side
-    d_states = torch.empty_like(saved.states)
-    serial_launch.scan_back(run, saved, d_output, after, before, d_states, d_targets)
-    write_gradients(run, saved, d_output, d_states, d_targets, made)
+def _backward(setup: Setup) -> Program:
+    """Worked out once: one stretch, from the state that enters it on."""
+    key = ("stretch",)
+    if key not in setup.programs:
+        again = serial_launch.scan_forward(setup, initial=True, results=False, keep=True)
+        steps = [
+            *solving_steps(setup),
+            *again,
+            *serial_launch.scan_back(setup, final=True),
+            *gradient_launch.steps(setup),
+        ]
+        state = setup.state
+        ends = (setup.output._replace(name="d_output"), state._replace(name="d_final"), setup.targets)
+        made = gradient_launch.gradients(setup).values()
+        d_states = next(buffer for buffer in setup.buffers if buffer.name == "states")._replace(name="d_states")
+        own = (d_states, *gradient_launch.scratch(setup), *serial_launch.pieces_of(setup))
+        given = (*brought(setup), *ends, *made, state._replace(name="d_initial"))
+        setup.programs[key] = setup.program(steps, given, [setup.whole, *rooms_of(own)])
+    return setup.programs[key]
 
 
 def _side_by_side(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -149,9 +166,9 @@ def _side_by_side(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [laid_out(tensor).view(1, -1, *tensor.shape[2:]) for tensor in tensors]
 
 
-def _tables(setup: Setup, cu_seqlens: Tensor | None, device: torch.device) -> Tables:
+def _tables(setup: Setup, cu_seqlens: Tensor | None) -> Tables:
     """Made on the device."""
-    cut = stretches_of(setup)
+    cut, device = stretches_of(setup), setup.device
     if cu_seqlens is not None:
         ends = [min((at + 1) * cut.tokens, setup.sizes.tokens) for at in range(cut.number)]
         pairs = [packed_chunks(cut.setup, cu_seqlens.clamp(at * cut.tokens, end)) for at, end in enumerate(ends)]

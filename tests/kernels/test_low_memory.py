@@ -18,7 +18,7 @@ from archsearch.kernels.conformance import Shape
 from archsearch.kernels.conformance.inputs import draw
 from archsearch.kernels.conformance.setting import relative_error
 from archsearch.kernels.dispatch import Memory, compile
-from archsearch.kernels.triton import forms, launch, low_memory, plan, stretches
+from archsearch.kernels.triton import ahead, forms, launch, low_memory, plan, stretches
 from archsearch.kernels.triton import setup as setups
 from archsearch.lowering import lower
 from archsearch.mixers.gated_delta_product import delta_product
@@ -159,6 +159,7 @@ def held_at_full_size(name: str, memory: Memory, batch: int, tokens: int, monkey
     slope = torch.empty(batch, tokens, 16, 128, dtype=torch.bfloat16, device="meta")
     monkeypatch.setattr(setups, "processors", lambda device: 132)
     monkeypatch.setattr(setups.Launcher, "__call__", lambda *_: None)
+    monkeypatch.setattr(ahead, "prepare", lambda *_: None)
     setup = setups.setup_of(forms.key(form), tensors, None, None, 0)
     passes = stretches if memory == "low" else launch
     with Held() as held:
