@@ -35,8 +35,8 @@ types: $(READY)
 order: $(READY)
 	$(BIN)/lint-imports
 
-gpu-test: $(READY)  ## the tests marked gpu, on this machine's CUDA device
-	$(BIN)/python -m pytest -m gpu
+gpu-test: $(READY)  ## the tests marked gpu, on this machine's CUDA device; nearly all of it is compiling, on every core
+	$(PYTEST) -m gpu -n $$(nproc) --maxschedchunk 1
 
 golden: $(READY)  ## rewrite the golden files, then show what changed
 	$(PYTEST) -m "not gpu" --update-golden -k golden

@@ -22,6 +22,8 @@ from archsearch.lowering import NormalForm, lower
 
 Backend = Literal["auto", "reference", "torch", "triton"]
 BACKENDS = ("auto", "reference", "torch", "triton")
+Memory = Literal["fast", "low"]
+MEMORIES = ("fast", "low")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class CompiledRule:
     backend: Backend
     chunk_size: int | None
     entry: Entry | None = None
+    memory: Memory = "fast"
     cut: Cut | None = field(init=False, repr=False)
     key: str = field(init=False, repr=False)
     step_key: str = field(init=False, repr=False)
@@ -52,7 +55,7 @@ class CompiledRule:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Built anew where it is unpickled: another process does not know the key."""
-        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size, self.entry)
+        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size, self.entry, self.memory)
 
     def __call__(
         self,
@@ -74,6 +77,12 @@ class CompiledRule:
                 return reference.run(self.normal_form, call)
             case "torch":
                 return chunkwise.run(self.normal_form, call, self.chunk_size)
+            case _ if self.memory == "low":
+                from archsearch.kernels.triton import low_memory
+
+                if self.cut is not None:
+                    return low_memory.run_cut(self.cut, self.key, call, self.chunk_size)
+                return low_memory.run(self.normal_form, self.key, call, self.chunk_size)
             case _:
                 from archsearch.kernels.triton import longer_tokens, operation
 
@@ -136,10 +145,17 @@ class CompiledRule:
 
 
 def compile(
-    rule: Rule, backend: Backend = "auto", chunk_size: int | None = None, *, entry: Entry | None = None
+    rule: Rule,
+    backend: Backend = "auto",
+    chunk_size: int | None = None,
+    *,
+    entry: Entry | None = None,
+    memory: Memory = "fast",
 ) -> CompiledRule:
     """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the
     plan's choice. `entry`: operands that come raw, and what becomes of them; None: all come as the rule takes them.
+    memory "low" has the generated kernels hold about half as much at once and keep next to nothing between forward and
+    backward, for a third more time; the torch backend, where "auto" chooses it, knows no modes.
 
     Errors: RuleError for what is no rule, HoleError for open holes, BackendError for a backend that is unknown or
     cannot run here, ConfigError for an entry that does not fit the rule.
@@ -153,12 +169,18 @@ def compile(
             f"chunk_size must be a whole number of at least 1 token; got {chunk_size!r}. "
             "Leave it out for the plan's choice"
         )
+    if memory not in MEMORIES:
+        raise BackendError(f"memory must be one of {', '.join(MEMORIES)}; got {memory!r}")
+    if memory == "low" and backend in ("reference", "torch"):
+        raise BackendError(
+            f'memory="low" is a mode of the generated kernels; got backend {backend!r}. Use backend="triton" or "auto"'
+        )
     if backend == "triton" and not torch.cuda.is_available() and not _interpreted():
         raise BackendError('backend "triton" needs a CUDA device; this machine has none. Use backend="torch" or "auto"')
     form = lower(rule)
     if entry is not None:
         check_entry(entry, form)
-    return CompiledRule(rule, form, backend, chunk_size, entry=entry)
+    return CompiledRule(rule, form, backend, chunk_size, entry=entry, memory=memory)
 
 
 def _one_token(tensor: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def forward(
 
     `keep`: with the state at every chunk's start and D, which the backward computes again where they are missing.
     """
-    program = _forward(setup, keep=keep, initial=initial is not None)
+    program = forward_program(setup, keep=keep, initial=initial is not None)
     if not program.prepared:
         after = [_backward(setup, states=True, initial=initial is not None, final=False)] if keep else []
         ahead.prepare([program, *after], setup.device)
@@ -94,6 +94,22 @@ def whole(setup: Setup, tensors: Sequence[Tensor], gradients: Sequence[Tensor | 
     return found
 
 
+def all_gradients(setup: Setup, tensors: Sequence[Tensor], apart: Sequence[Tensor], targets: Tensor) -> list[Tensor]:
+    """The same from the gradients that are no part of `targets` alone."""
+    rest = iter(apart)
+    return whole(setup, tensors, [None if i in setup.plain else next(rest) for i in range(len(tensors))], targets)
+
+
+def fake_gradients(setup: Setup, tensors: Sequence[Tensor], initial: Tensor | None) -> list[Tensor]:
+    """What an operation of the pass back returns, unwritten: gradients apart, that of the initial state, of targets."""
+    state = new_results(setup)[1]
+    return [
+        *(tensor.new_empty(tensor.shape) for i, tensor in enumerate(tensors) if i not in setup.plain),
+        state if initial is None else state.to(initial.dtype),
+        new_targets(setup),
+    ]
+
+
 def new_targets(setup: Setup) -> Tensor:
     """An empty gradient of the rows' targets."""
     return _empty(setup, setup.targets)
@@ -142,13 +158,13 @@ def _packed(setup: Setup, cu_seqlens: Tensor | None) -> tuple[Tensor | None, Ten
     return (None, None) if cu_seqlens is None else packed_chunks(setup, cu_seqlens)
 
 
-def _forward(setup: Setup, *, keep: bool, initial: bool) -> Program:
+def forward_program(setup: Setup, *, keep: bool, initial: bool) -> Program:
     """Worked out once: what a call without gradients, or with them, launches."""
     key = ("forward", keep, initial)
     if key not in setup.programs:
-        steps = [*_prepare(setup), *serial_launch.scan_forward(setup, initial=initial, results=True, keep=keep)]
-        memories = [setup.whole if keep else setup.kept, *_scratch(serial_launch.pieces_of(setup))]
-        setup.programs[key] = setup.program(steps, (*_entering(setup), setup.output, setup.state), memories)
+        steps = [*solving_steps(setup), *serial_launch.scan_forward(setup, initial=initial, results=True, keep=keep)]
+        memories = [setup.whole if keep else setup.kept, *rooms_of(serial_launch.pieces_of(setup))]
+        setup.programs[key] = setup.program(steps, (*brought(setup), setup.output, setup.state), memories)
     return setup.programs[key]
 
 
@@ -160,28 +176,28 @@ def _backward(setup: Setup, *, states: bool, initial: bool, final: bool) -> Prog
         steps = [*again, *serial_launch.scan_back(setup, final=final), *gradient_launch.steps(setup)]
         ends = (setup.output._replace(name="d_output"), setup.state._replace(name="d_final"), setup.targets)
         d_initial = setup.state._replace(name="d_initial")
-        given = (*_entering(setup), *ends, *gradient_launch.gradient_buffers(setup).values())
+        given = (*brought(setup), *ends, *gradient_launch.gradient_buffers(setup).values())
         d_states = next(buffer for buffer in setup.buffers if buffer.name == "states")._replace(name="d_states")
         own = [d_states, *gradient_launch.scratch(setup), *serial_launch.pieces_of(setup)]
         own += [] if initial else [d_initial]
         own += [] if states else setup.again.buffers
-        memories = [setup.whole if states else setup.kept, *_scratch(tuple(own))]
+        memories = [setup.whole if states else setup.kept, *rooms_of(tuple(own))]
         setup.programs[key] = setup.program(steps, (*given, d_initial) if initial else given, memories)
     return setup.programs[key]
 
 
-def _scratch(buffers: tuple[Buffer, ...]) -> tuple[Memory, ...]:
+def rooms_of(buffers: tuple[Buffer, ...]) -> tuple[Memory, ...]:
     """Room for a pass alone; none where it needs none."""
     return (Memory.of(buffers),) if buffers else ()
 
 
-def _entering(setup: Setup) -> tuple[Buffer, ...]:
+def brought(setup: Setup) -> tuple[Buffer, ...]:
     """What both passes are given first."""
     packed = (Buffer("table", (setup.count, 2), torch.int64), Buffer("offsets", (), torch.int64))
     return (*setup.operands, *packed, setup.state._replace(name="initial"))
 
 
-def _prepare(setup: Setup) -> list[Step]:
+def solving_steps(setup: Setup) -> list[Step]:
     """G, its sign, what decays leave of a state, T, P T, factors, the bonus's weight and decayed rows of each chunk."""
     if setup.empty:
         return []

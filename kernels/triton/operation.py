@@ -115,13 +115,7 @@ def _(
     keep: bool,
     key: str,
 ) -> list[Tensor]:
-    setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
-    state = launch.new_results(setup)[1]
-    return [
-        *(tensor.new_empty(tensor.shape) for i, tensor in enumerate(tensors) if i not in setup.plain),
-        state if initial_state is None else state.to(initial_state.dtype),
-        launch.new_targets(setup),
-    ]
+    return launch.fake_gradients(setup_of(key, tensors, initial_state, cu_seqlens, chunk_size), tensors, initial_state)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Forward) -> None:
@@ -138,9 +132,8 @@ def _gradients(ctx: Any, d_output: Tensor | None, d_state: Tensor | None, _: Ten
     *found, d_initial, d_targets = chunkwise_backward(
         tensors, initial_state, cu_seqlens, saved, d_output, d_state, *settings
     )
-    setup, rest = setup_of(ctx.key, tensors, initial_state, cu_seqlens, ctx.chunk_size), iter(found)
-    apart = [None if i in setup.plain else next(rest) for i in range(len(tensors))]
-    operands = launch.whole(setup, tensors, apart, d_targets)
+    setup = setup_of(ctx.key, tensors, initial_state, cu_seqlens, ctx.chunk_size)
+    operands = launch.all_gradients(setup, tensors, found, d_targets)
     return operands, None if initial_state is None else d_initial, None, None, None, None, None
 
 

@@ -52,6 +52,7 @@ class Setup:
     dtypes: tuple[torch.dtype, ...]
     output_dtype: torch.dtype
     buffers: tuple[Buffer, ...]
+    problem: Problem
 
     @cached_property
     def launch(self) -> Launcher:
@@ -235,7 +236,8 @@ def setup(
         shapes,
         dtypes,
         _output_dtype(rule, dtypes),
-        _buffers(rule, sizes, use, count),
+        buffers_of(rule, sizes, use, count),
+        problem,
     )
 
 
@@ -278,7 +280,7 @@ def _sizes(rule: facts.Facts, shapes: Sequence[Shape], state: Shape | None, pack
     return Sizes(sizes["B"], sizes["T"], sizes["H"], sizes["HV"], sizes["K"], sizes["V"], sequences)
 
 
-def _buffers(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
+def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
     """What a rule keeps, a slot a chunk and head, whole cache lines first.
 
     T, P T; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D; factors;

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from archsearch.dsl import Rule
 from archsearch.errors import OperandError
-from archsearch.kernels.dispatch import Backend, compile
+from archsearch.kernels.dispatch import Backend, Memory, compile
 from archsearch.kernels.entering import entered
 from archsearch.mixers.layer.cache import MixerCache, advance, positions_of
 from archsearch.mixers.layer.convolution import ShortConvolution
@@ -45,7 +45,7 @@ class Block:
 class Mixer(nn.Module):
     """A layer from any rule: [B, T, width] -> [B, T, width].
 
-    layer: None is the paper's layer for a rule of the zoo, else `Layer()`. backend, chunk_size: as in
+    layer: None is the paper's layer for a rule of the zoo, else `Layer()`. backend, chunk_size, memory: as in
     `archsearch.compile`. stream: where initial values come from; None is torch's generator.
 
     Errors: HoleError for open holes, ConfigError for sizes or sources that do not fit, BackendError.
@@ -59,13 +59,14 @@ class Mixer(nn.Module):
         layer: Layer | None = None,
         backend: Backend = "auto",
         chunk_size: int | None = None,
+        memory: Memory = "fast",
         *,
         stream: Stream | None = None,
     ) -> None:
         super().__init__()
         self.plan = plan_layer(rule, width, heads, layer_of(rule, layer))
         self.entry = entry_of(self.plan)
-        self.compiled = compile(rule, backend=backend, chunk_size=chunk_size, entry=self.entry)
+        self.compiled = compile(rule, backend=backend, chunk_size=chunk_size, entry=self.entry, memory=memory)
         stream = stream or Stream.fresh()
         alike = self.plan.alike()
         self.projection = nn.Parameter(_projection(self.plan, stream))
