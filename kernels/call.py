@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -26,8 +25,7 @@ class Result(NamedTuple):
     state: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """Checked inputs. `sequences` is B, or the number of packed sequences; `dtype` is that of the state and of all
     accumulation.
     """

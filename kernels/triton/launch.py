@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from archsearch.kernels.triton import gradient_launch, serial_launch
+from archsearch.kernels.triton import ahead, gradient_launch, serial_launch
 from archsearch.kernels.triton.launcher import ALIGNED
 from archsearch.kernels.triton.plan import power
 from archsearch.kernels.triton.program import Program
@@ -30,6 +30,9 @@ def forward(
     `keep`: with the state at every chunk's start and D, which the backward computes again where they are missing.
     """
     program = _forward(setup, keep=keep, initial=initial is not None)
+    if not program.prepared:
+        after = [_backward(setup, states=True, initial=initial is not None, final=False)] if keep else []
+        ahead.prepare([program, *after], setup.device)
     tensors = [laid_out(tensor) for tensor in tensors]
     output, state = new_results(setup)
     rooms = [memory.new(setup.device) for memory in program.memories]
@@ -65,6 +68,8 @@ def backward(
 ) -> Gradients:
     """The gradients that reach operands and initial state from those of output and final state."""
     program = _backward(setup, states=saved.states, initial=initial is not None, final=d_state is not None)
+    if not program.prepared:
+        ahead.prepare([program], setup.device)
     tensors = [laid_out(tensor) for tensor in tensors]
     made = gradient_launch.new_gradients(setup, tensors)
     d_targets = _empty(setup, setup.targets)

@@ -7,11 +7,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import torch
+import triton
 from torch import Tensor
-from triton import knobs
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.kernels.triton.steps import Of, Step, Tile
@@ -92,8 +92,8 @@ class Encoded:
 
         base = Address(address, self.dtype)
         descriptor = TensorDescriptor(base, list(self.tile.shape), self.tile.strides, list(self.tile.block))
-        first, *rest = make_tensordesc_arg(descriptor, self.form)
-        return [address if first is base else first, *rest]
+        found = cast(Any, make_tensordesc_arg)(descriptor, self.form)
+        return [address if found[0] is base else found[0], *found[1:]]
 
 
 class Frame:
@@ -168,7 +168,8 @@ class Bound:
 
 def hooks() -> tuple[Any, Any]:
     """Triton's hooks around a launch, which profilers set; None for one that would call nobody."""
-    found = (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook)
+    set_now = cast(Any, triton).knobs.runtime
+    found: tuple[Any, Any] = (set_now.launch_enter_hook, set_now.launch_exit_hook)
     enter, leave = (hook if getattr(hook, "calls", hook) else None for hook in found)
     return enter, leave
 

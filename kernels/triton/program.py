@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
+import triton
 from torch import Tensor
-from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.kernels.triton.launcher import ALIGNED, Bound, Frame, Launcher, direct, hooks
@@ -26,7 +26,10 @@ class Program:
     steps: tuple[Step, ...]
     given: tuple[Buffer, ...]
     memories: tuple[Memory, ...]
-    bound: dict[tuple[torch.dtype | None, ...], tuple[Frame, list[Bound]]] = field(default_factory=dict)
+    prepared: bool = False
+    bound: dict[tuple[torch.dtype | None, ...], tuple[Frame, list[Bound]]] = field(
+        default_factory=dict[tuple[torch.dtype | None, ...], tuple[Frame, list[Bound]]]
+    )
 
     def __call__(self, scale: float, tensors: Sequence[Tensor | None], rooms: Sequence[Tensor]) -> None:
         """Launch everything: `tensors` are the given ones, None for what a kernel is not to touch."""
@@ -43,7 +46,7 @@ class Program:
         frame, launches = known
         frame.fill(values)
         enter, leave = hooks()
-        stream = driver.active.get_current_stream(rooms[0].get_device())
+        stream = cast(Any, triton).runtime.driver.active.get_current_stream(rooms[0].get_device())
         for launch in launches:
             launch(values, stream, enter, leave)
 

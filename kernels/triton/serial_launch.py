@@ -89,7 +89,7 @@ def scan_back(setup: Setup, *, final: bool) -> list[Step]:
 
 
 def pieces_of(setup: Setup) -> tuple[Buffer, ...]:
-    """What pieces of a sequence send on, and what reaches each: one state [V, K] a piece; nothing for whole sequences."""
+    """What pieces of a sequence send on, and what reaches each: one state [V, K] a piece; else nothing."""
     if setup.use.segments == 1:
         return ()
     shape = (setup.lanes * setup.use.segments, setup.sizes.value_dim, setup.sizes.key_dim)

@@ -128,11 +128,6 @@ class Setup:
         """The operands of a call by their names in the kernels."""
         return dict(zip(self.facts.pointers, tensors, strict=True))
 
-    @property
-    def table(self) -> Of | None:
-        """The table of packed sequences' chunks, as an argument."""
-        return Of("table") if self.packed else None
-
     @cached_property
     def plain(self) -> dict[int, int]:
         """Values whose gradient is that of a row's target: their place in the call, and the row."""

@@ -145,6 +145,18 @@ def test_operands_may_begin_at_any_address() -> None:
     assert all(launch.laid_out(x).data_ptr() % 16 == 0 for x in shifted.values())
 
 
+def test_gradients_of_gradients_are_refused() -> None:
+    given = operands(rules["gated_delta_net"])
+    output = compile(rules["gated_delta_net"], "triton")(scale=None, **given).output
+    first = torch.autograd.grad(output.square().sum(), list(given.values()), create_graph=True)
+    plain = torch.autograd.grad(
+        compile(rules["gated_delta_net"], "triton")(scale=None, **given).output.square().sum(), list(given.values())
+    )
+    assert all(torch.equal(one, other) for one, other in zip(first, plain, strict=True))
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first[0].sum().backward()
+
+
 class Calls(TorchDispatchMode):
     """The names of all operations that reach the dispatcher."""
 
