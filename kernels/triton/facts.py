@@ -22,9 +22,9 @@ class Facts:
 
     rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. moved: tiles of K channels
     that residuals and writes take. factors, sums: sections of these buffers. tiles: what the serial kernels load, and
-    whether it has K channels or V. plain: values whose gradient is that of a row's target, and the row. tiled, numbered:
-    operands whose gradients a kernel writes, in the order of its parameters: those with channels, and those of one
-    number a head.
+    whether it has K channels or V. plain: values whose gradient is that of a row's target, and the row. tiled and
+    numbered: operands whose gradients a kernel writes, in the order of its parameters: those with channels, and those
+    of one number a head.
     """
 
     name: str

@@ -27,8 +27,7 @@ def solve_holes(form: NormalForm) -> dict[str, str]:
             for bases, i in tiles.items()
         ),
         "solve_products": _lines(
-            f"gram_{i}_{j} += product(tile_{i}, tl.trans(tile_{j}), DT, PRECISION)"
-            for i, j in pairs
+            f"gram_{i}_{j} += product(tile_{i}, tl.trans(tile_{j}), DT, PRECISION)" for i, j in pairs
         ),
         "solve_used": _lines(f"gram_{i}_{j} += zero" for i, j in pairs),
         "solve_reads": _scaled(form, "read", tiles) or "tl.zeros((C, R), tl.float32)",
@@ -69,7 +68,7 @@ def factors_text(form: NormalForm) -> str:
 
 def one_gate(form: NormalForm) -> bool:
     """Whether P and L take the same decays and strengths of writes: one row a token, which recalls where it is read."""
-    if len(form.rows) > 1 or form.decay_kind != "scalar" or len(streams_of(form, "write")) != 1:
+    if len(form.rows) != 1 or form.decay_kind != "scalar" or len(streams_of(form, "write")) != 1:
         return False
     row = form.rows[0]
     return bool(row.residual) and not row.previous and row.decays == form.read.decays
