@@ -1,4 +1,8 @@
-"""What Triton makes of the kernels for an H100 or H200, seen without one."""
+"""What Triton makes of the kernels for an H100 or H200, seen without one.
+
+ARCHSEARCH_TRITON names a directory with another Triton to see it with, made by
+`pip install --target DIRECTORY --no-deps triton==3.6.0`; `make hopper` does both.
+"""
 
 import json
 import os
@@ -8,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+ASIDE = [os.environ["ARCHSEARCH_TRITON"]] if "ARCHSEARCH_TRITON" in os.environ else []
 SHARED_MEMORY = 232448
 """Bytes of shared memory that a block may have on sm_90."""
 
@@ -21,7 +26,7 @@ def test_no_product_is_left_in_flight_and_shared_memory_suffices(rule: str) -> N
     """A product still in flight at the end of a loop's body races with the next loads, and only its bits tell."""
     script = Path(__file__).with_name("compiled_for_hopper.py")
     root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": root}
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join((*ASIDE, root))}
     size = ("8", "4096", "16", "128")
     run = subprocess.run(
         [sys.executable, script, rule, *size], env=environment, capture_output=True, text=True, check=False
