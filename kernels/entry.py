@@ -1,6 +1,11 @@
 """How raw operands enter a rule: features and norms of vectors, curves of gates and decays. Data only.
 
 `archsearch.kernels.entering` gives it its meaning in torch; the generated kernels do the same in one launch.
+
+    unit = tuple(VectorEntry(name, Feature.SILU, Norm.L2) for name in ("q", "k"))
+    decay = GateEntry("g", Curve.SOFTPLUS_DECAY, bias="dt_bias", rate="A_log")
+    fn = archsearch.compile(rule, entry=Entry(unit, (decay, GateEntry("beta", Curve.SIGMOID))))
+    fn(q=q, k=k, v=v, g=a, beta=b, dt_bias=dt_bias, A_log=A_log)
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ def steps(setup: Setup) -> list[Step]:
     """Tiles a block of keys at a time, then the numbers a head from what the blocks leave; together where channels
     decay apart.
     """
-    if setup.empty or not gradients(setup):
+    if setup.empty or not gradient_buffers(setup):
         return []
     return [_by_block(setup)] if setup.facts.channel else _by_tile(setup)
 
 
 @lru_cache(maxsize=4096)
-def gradients(setup: Setup) -> dict[int, Buffer]:
+def gradient_buffers(setup: Setup) -> dict[int, Buffer]:
     """What the kernels write, by the operand's place.
 
     Of an address that value heads share, one a value head in float32; where channels decay apart, of a number a head
@@ -41,7 +41,7 @@ def gradients(setup: Setup) -> dict[int, Buffer]:
 def new_gradients(setup: Setup, tensors: Sequence[Tensor]) -> dict[int, Tensor]:
     """Empty ones beside the operands, which are contiguous."""
     found: dict[int, Tensor] = {}
-    for i, buffer in gradients(setup).items():
+    for i, buffer in gradient_buffers(setup).items():
         alike = buffer.dtype == setup.dtypes[i] and buffer.shape == setup.shapes[i]
         found[i] = torch.empty_like(tensors[i]) if alike else tensors[i].new_empty(buffer.shape, dtype=buffer.dtype)
     return found

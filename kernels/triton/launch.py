@@ -176,7 +176,7 @@ def _backward(setup: Setup, *, states: bool, initial: bool, final: bool) -> Prog
         steps = [*again, *serial_launch.scan_back(setup, final=final), *gradient_launch.steps(setup)]
         ends = (setup.output._replace(name="d_output"), setup.state._replace(name="d_final"), setup.targets)
         d_initial = setup.state._replace(name="d_initial")
-        given = (*brought(setup), *ends, *gradient_launch.gradients(setup).values())
+        given = (*brought(setup), *ends, *gradient_launch.gradient_buffers(setup).values())
         d_states = next(buffer for buffer in setup.buffers if buffer.name == "states")._replace(name="d_states")
         own = [d_states, *gradient_launch.scratch(setup), *serial_launch.pieces_of(setup)]
         own += [] if initial else [d_initial]

@@ -152,6 +152,7 @@ class Bound:
             else:
                 self.wanted.append(frame.constant(argument))
         self.pick: Any = None
+        self.rest, self.together = added(self.run, self.grid, self.function, self.packed) or (None, False)
 
     def settle(self, frame: Frame) -> None:
         """Once every launch of the pass has put its constants into the frame."""
@@ -163,6 +164,10 @@ class Bound:
         metadata = None
         if enter is not None or leave is not None:
             metadata = self.kernel.launch_metadata(self.grid, stream, *arguments)
+        elif self.rest is not None:
+            own = (arguments,) if self.together else arguments
+            self.run.launch(*self.grid, stream, *self.rest, *own)
+            return
         self.run(*self.grid, stream, self.function, self.packed, metadata, enter, leave, *arguments)
 
 
@@ -189,3 +194,25 @@ def direct(run: Any) -> Any:
     found = copy.copy(run)
     found.launch = closed[names.index("launcher")].cell_contents
     return found
+
+
+def added(
+    run: Any, grid: tuple[int, int, int], function: object, packed: object
+) -> tuple[tuple[Any, ...], bool] | None:
+    """What Triton puts between a launch's stream and the kernel's own arguments, and whether those come as one.
+
+    It is the same at every launch without hooks, unless memory is allocated for each: then, None.
+    """
+    if getattr(run, "global_scratch_size", 1) or getattr(run, "profile_scratch_size", 1):
+        return None
+    noted: list[tuple[Any, ...]] = []
+
+    def _note(*given: Any) -> None:
+        noted.append(given)
+
+    probe = copy.copy(run)
+    probe.launch = _note
+    stream, own = object(), object()
+    probe(*grid, stream, function, packed, None, None, None, own)
+    (given,) = noted
+    return (given[4:-1], given[-1] is not own) if given[:4] == (*grid, stream) else None

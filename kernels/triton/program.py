@@ -33,6 +33,8 @@ class Program:
 
     def __call__(self, scale: float, tensors: Sequence[Tensor | None], rooms: Sequence[Tensor]) -> None:
         """Launch everything: `tensors` are the given ones, None for what a kernel is not to touch."""
+        if not self.steps:
+            return
         values: list[Any] = [scale, *[None if tensor is None else tensor.data_ptr() for tensor in tensors]]
         key = tuple([None if tensor is None else tensor.dtype for tensor in tensors])
         for memory, room in zip(self.memories, rooms, strict=True):
