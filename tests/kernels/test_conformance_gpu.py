@@ -4,13 +4,19 @@ Random rules have the bounds of their own sensitivity.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from archsearch.dsl import Rule
-from archsearch.kernels.conformance import PROPERTIES, Shape, run_conformance
+from archsearch.kernels.conformance import PROPERTIES, Difficulty, Shape, run_conformance
 from archsearch.kernels.conformance.made_up import LONG, RULES
 from archsearch.kernels.conformance.random_rules import random_rule
+from archsearch.kernels.conformance.setting import compare, differentiate
+from archsearch.kernels.conformance.suite import setting_of
+from archsearch.kernels.conformance.verdict import worst
+from archsearch.kernels.dispatch import compile
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
@@ -78,6 +84,31 @@ def test_kernels_agree_with_the_token_loop(rule: Rule, dtype: torch.dtype) -> No
 @pytest.mark.parametrize("rule", ["gated_delta_net", "kda", "q_delta", "eda", "gdn2", "gated_delta_product"])
 def test_kernels_agree_at_many_shapes(rule: str, shape: Shape) -> None:
     conforms(NAMED[rule], AGREEMENT, torch.bfloat16, shape=shape, chunk_sizes=(64, 64))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("offsets", "width"), [((0, 15), 64), ((0, 15, 100, 300, 1200, 2000), 100)])
+@pytest.mark.parametrize("rule", ["gated_delta_net", "q_delta"])
+def test_packed_lengths_agree_with_float64(rule: str, offsets: tuple[int, ...], width: int, dtype: torch.dtype) -> None:
+    """Lengths that flash-linear-attention tests, at its bounds; the other side is the chunkwise form, which the token
+    loop vouches for and which takes no minutes.
+    """
+    setting = setting_of(NAMED[rule], "triton", "cuda", dtype, strict=True)
+    packed = setting.inputs(Shape(1, offsets[-1], 2, 4, width, width), difficulty=Difficulty.EASY)
+    states = setting.inputs(Shape(len(offsets) - 1, 1, 2, 4, width, width), difficulty=Difficulty.EASY)
+    inputs = replace(packed, initial_state=states.initial_state, state_slope=states.state_slope)
+    double = inputs.mapped(lambda _, tensor: tensor.double())
+    double = replace(
+        double,
+        initial_state=inputs.initial_state.double(),
+        output_slope=inputs.output_slope.double(),
+        state_slope=inputs.state_slope.double(),
+    )
+    at = torch.tensor(offsets, device="cuda")
+    expected = differentiate(compile(NAMED[rule], "torch"), double, cu_seqlens=at)
+    found = differentiate(compile(NAMED[rule], "triton"), inputs, cu_seqlens=at)
+    verdict = worst("packed", compare(setting, "packed", found, expected, str(offsets), hard=False))
+    assert verdict.passed, verdict
 
 
 @pytest.mark.parametrize("rule", rules)

@@ -1,4 +1,8 @@
-"""What Triton makes of the kernels for an H100 or H200, seen without one."""
+"""What Triton makes of the kernels for an H100 or H200, seen without one.
+
+ARCHSEARCH_TRITON names a directory with another Triton to see it with, made by
+`pip install --target DIRECTORY --no-deps triton==3.6.0`; `make hopper` does both.
+"""
 
 import json
 import os
@@ -8,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+ASIDE = [os.environ["ARCHSEARCH_TRITON"]] if "ARCHSEARCH_TRITON" in os.environ else []
 SHARED_MEMORY = 232448
 """Bytes of shared memory that a block may have on sm_90."""
 
@@ -21,7 +26,7 @@ def compiled(rule: str, batch: int, tokens: int) -> dict[str, dict[str, int]]:
     """What a rule's kernels for [batch, tokens] of 16 heads came to, by their names."""
     script = Path(__file__).with_name("compiled_for_hopper.py")
     root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": root}
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join((*ASIDE, root))}
     command = [sys.executable, str(script), rule, str(batch), str(tokens), "16", "128"]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
