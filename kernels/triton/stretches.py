@@ -153,7 +153,7 @@ def _backward(setup: Setup) -> Program:
         ]
         state = setup.state
         ends = (setup.output._replace(name="d_output"), state._replace(name="d_final"), setup.targets)
-        made = gradient_launch.gradients(setup).values()
+        made = gradient_launch.gradient_buffers(setup).values()
         d_states = next(buffer for buffer in setup.buffers if buffer.name == "states")._replace(name="d_states")
         own = (d_states, *gradient_launch.scratch(setup), *serial_launch.pieces_of(setup))
         given = (*brought(setup), *ends, *made, state._replace(name="d_initial"))
