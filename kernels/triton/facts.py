@@ -20,10 +20,11 @@ from archsearch.lowering import NormalForm
 class Facts:
     """Operands are told by their places in the call.
 
-    moved: tiles that residuals and writes take. rows: of a token, `span` of them with idle ones. channel: whether
-    channels decay apart. factors, sums: sections of these buffers. tiles: what the serial kernels load, and whether it
-    has K channels or V. plain: values whose gradient is that of a row's target, and the row. tiled, numbered: operands
-    whose gradients a kernel writes, in the order of its parameters: those with channels, those of one number a head.
+    rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. moved: tiles of K channels
+    that residuals and writes take. factors, sums: sections of these buffers. tiles: what the serial kernels load, and
+    whether it has K channels or V. plain: values whose gradient is that of a row's target, and the row. tiled and
+    numbered: operands whose gradients a kernel writes, in the order of its parameters: those with channels, and those
+    of one number a head.
     """
 
     name: str

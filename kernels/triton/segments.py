@@ -20,7 +20,7 @@ def joined(pieces: int, segments: int, key_dim: int, value_dim: int, entering: s
     """States at the pieces' starts (their gradients at the ends, in reverse), in the buffer "reached".
 
     "local" [pieces, V, K] is what each piece sends on: the first one, which starts from what `entering` names
-    [sequences, HV, K, V], all of it. "transitions" [pieces, K, K] are those of the pieces between the first and last.
+    [sequences, HV, K, V], all of it. "transitions" [pieces, K, K] are those of the pieces between first and last.
     There are `segments` pieces a sequence and head.
     """
     values = 16

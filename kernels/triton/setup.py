@@ -283,8 +283,8 @@ def _sizes(rule: facts.Facts, shapes: Sequence[Shape], state: Shape | None, pack
 def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
     """What a rule keeps, a slot a chunk and head, whole cache lines first.
 
-    T, P T; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D; factors;
-    the weight of the bonus; G and its sign; what the chunk's decays leave of a state.
+    T, P T; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D; the
+    factors; the weight of the bonus; G and its sign; what the chunk's decays leave of a state.
     """
     rows, chunk, keys = rule.span, use.chunk, sizes.key_dim
     slots, short, wide = count * sizes.value_heads, use.storage, torch.float32

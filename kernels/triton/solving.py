@@ -68,7 +68,7 @@ def factors_text(form: NormalForm) -> str:
 
 def one_gate(form: NormalForm) -> bool:
     """Whether P and L take the same decays and strengths of writes: one row a token, which recalls where it is read."""
-    if len(form.rows) > 1 or form.decay_kind != "scalar" or len(streams_of(form, "write")) != 1:
+    if len(form.rows) != 1 or form.decay_kind != "scalar" or len(streams_of(form, "write")) != 1:
         return False
     row = form.rows[0]
     return bool(row.residual) and not row.previous and row.decays == form.read.decays
