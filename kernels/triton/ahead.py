@@ -1,10 +1,11 @@
-"""Kernels of passes made ready before any is launched, all at once: compilers and loaders run outside Python's lock."""
+"""Kernels of passes made ready before any is launched: compiled all at once, since compilers run outside Python's lock,
+and loaded one at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from typing import Any, cast
 
 import torch
@@ -16,16 +17,17 @@ from archsearch.kernels.triton.program import Program, arguments_of
 def prepare(programs: Iterable[Program], device: torch.device) -> None:
     """Compile what these passes launch, or find it in Triton's cache, and load it on the device.
 
-    Nothing where kernels are interpreted, or where somebody else collects what is to be compiled.
+    Nothing where kernels are interpreted, or where somebody else collects what is to be compiled. One thread loads:
+    what launches a kernel is, up to Triton 3.6, an extension module of a name that all share, and Python fills the
+    module last loaded under a name with what it loads again, so that two at once may change places.
     """
     launches = [launch for program in programs for launch in _launches(program)]
     if not launches or cast(Any, triton).runtime._async_compile.active_mode.get() is not None:
         return
-    with ThreadPoolExecutor(len(launches)) as threads:
-        with triton.AsyncCompileMode(threads):
-            found = [function.run(grid=grid, warmup=True, **arguments) for function, grid, arguments in launches]
-        kernels = [kernel.result() if hasattr(kernel, "result") else kernel for kernel in found]
-        list(threads.map(_load, kernels, repeat(device)))
+    with ThreadPoolExecutor(len(launches)) as threads, triton.AsyncCompileMode(threads):
+        found = [function.run(grid=grid, warmup=True, **arguments) for function, grid, arguments in launches]
+        for kernel in found:
+            _load(kernel.result() if hasattr(kernel, "result") else kernel, device)
 
 
 def _load(kernel: Any, device: torch.device) -> None:

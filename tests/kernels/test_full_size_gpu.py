@@ -25,6 +25,8 @@ DEVICE = torch.device("cuda")
 SIZES = ((8, 4096), (1, 32768))
 NAMES = ("gated_delta_net", "q_delta", "eda_scalar", "kda", "eda", "gla")
 REPEATED = [*((name, "fast") for name in NAMES), ("gated_delta_net", "low"), ("q_delta", "low")]
+MOST = 72 * 2**30
+"""Bytes that the largest test may hold, so that others have room beside it: kda has log decays a channel in float32."""
 SEQUENCES, LENGTH, ALONE = 257, 4096, 9
 """257 x 4096 x 16 x 128 is more than 2^31; nine sequences have the plan of many, and can be held apart."""
 
@@ -101,7 +103,7 @@ def hold_many(rule: Rule, memory: Memory, tensors: Mapping[str, Tensor], alone: 
     for one, other in zip(found, alone, strict=True):
         assert torch.equal(one[-ALONE:], other)
         assert torch.equal(one[:ALONE], other.roll(-(-SEQUENCES % ALONE), 0))
-    assert torch.cuda.max_memory_allocated() < 60 * 2**30
+    assert torch.cuda.max_memory_allocated() < MOST
 
 
 @pytest.mark.parametrize(("batch", "tokens"), SIZES)

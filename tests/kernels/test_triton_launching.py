@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
+from threading import get_ident
 from typing import Any, cast
 
 import pytest
@@ -213,11 +214,13 @@ def test_everything_is_made_ready_once_before_the_first_launch(
     function: Function, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triton, "JITFunction", Function)
-    monkeypatch.setattr(ahead, "_load", lambda kernel, device: None)
+    loaders: list[int] = []
+    monkeypatch.setattr(ahead, "_load", lambda kernel, device: loaders.append(get_ident()))
     first, second = program(function), program(function)
     ahead.prepare([first, second], torch.device("cpu"))
     ahead.prepare([first, second], torch.device("cpu"))
     assert len(function.warmed) == 2 and not function.noted
+    assert loaders == [get_ident()] * 2, "two loads at once may change places"
     stand_ins = function.warmed[0]
     assert stand_ins["x"].device.type == "meta" and stand_ins["room"].dtype == torch.float32
     assert stand_ins["tile"].block_shape == [1, 16, 1, 16] and stand_ins["N"] == 3
