@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from types import SimpleNamespace
 from threading import get_ident
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
