@@ -122,7 +122,7 @@ def _likeness(tensors: Mapping[str, Tensor], state: Tensor | None) -> tuple[obje
     if state is not None:
         if type(state) is not Tensor and type(state) is not nn.Parameter:
             return None
-        found += (None, state.shape, state.dtype, state.device)
+        found += (None, state.shape, state.dtype, state.device, state.layout)
     return tuple(found)
 
 
@@ -134,6 +134,8 @@ def _found(
     for name, given in (("initial_state", initial_state), ("cu_seqlens", cu_seqlens)):
         if given is not None and not isinstance(given, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OperandError(f"{name} must be a tensor; got {type(given).__name__}. Make it one with torch.tensor")
+        if given is not None and given.layout != torch.strided:
+            raise OperandError(f"{name} must be dense; got {given.layout}. Convert it with .to_dense()")
     sizes = _sizes(form, tensors, initial_state)
     for operand in form.operands:
         _check_tensor(form, operand, tensors[operand.name], sizes, next(iter(tensors.values())).device)

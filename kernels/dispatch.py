@@ -92,6 +92,8 @@ class CompiledRule:
 
     def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
         """One token: every shape without T; `output` [B, HV, V] and the state after it."""
+        if state is None:  # pyright: ignore[reportUnnecessaryComparison]
+            raise OperandError("step takes a state [B, HV, K, V]; got None. Pass zeros before the first token")
         constants = () if self.entry is None else self.entry.constants
         token = {name: x if name in constants else _one_token(x) for name, x in operands.items()}
         call = self._checked(token, state, scale, None)

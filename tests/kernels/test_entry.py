@@ -194,6 +194,40 @@ MESSAGES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: GateEntry("g", Curve.SIGMOID_DECAY, 5.0),
         "the entry of 'g', factor * sigmoid(r * z), needs a factor < 0; got 5.0",
     ),
+    "one vector": (
+        lambda: Entry(VectorEntry("q")),  # pyright: ignore[reportArgumentType]
+        "the vectors of an Entry must be a tuple; got VectorEntry. Write (x,) for one",
+    ),
+    "a name for a vector": (
+        lambda: Entry(("q",)),  # pyright: ignore[reportArgumentType]
+        "each of the vectors of an Entry must be a VectorEntry; got str. "
+        "Import VectorEntry from archsearch.kernels.entry",
+    ),
+    "a vector among gates": (
+        lambda: Entry((), (VectorEntry("q"),)),  # pyright: ignore[reportArgumentType]
+        "each of the gates of an Entry must be a GateEntry; got VectorEntry. "
+        "Import GateEntry from archsearch.kernels.entry",
+    ),
+    "a feature's name": (
+        lambda: VectorEntry("q", "silu"),  # pyright: ignore[reportArgumentType]
+        "the feature of 'q' must be a Feature; got str. Import Feature from archsearch.kernels.entry",
+    ),
+    "a curve's name": (
+        lambda: GateEntry("beta", "sigmoid"),  # pyright: ignore[reportArgumentType]
+        "the curve of 'beta' must be a Curve; got str. Import Curve from archsearch.kernels.entry",
+    ),
+    "a factor as text": (
+        lambda: GateEntry("g", Curve.LOG_SIGMOID, "1"),  # pyright: ignore[reportArgumentType]
+        "the factor of 'g' must be a number; got str. Write it as a number",
+    ),
+    "a bias as it is": (
+        lambda: GateEntry("g", Curve.LOG_SIGMOID, bias=torch.zeros(4)),  # pyright: ignore[reportArgumentType]
+        "the name of a constant of 'g' must be a string; got Tensor. Write its name in quotes",
+    ),
+    "a sparse constant": (
+        call(A_log=torch.zeros(4).to_sparse()),
+        "the constant 'A_log' must be dense; got torch.sparse_coo. Convert it with .to_dense()",
+    ),
     "no number": (
         lambda: GateEntry("g", Curve.LOG_SIGMOID, math.inf),
         "the entry of 'g', logsigmoid(z) / factor, needs a factor > 0; got inf",
