@@ -208,10 +208,11 @@ def test_a_rule_unpickled_in_another_process_is_known_there(monkeypatch: pytest.
 
 @pytest.mark.parametrize("memory", ["fast", "low"])
 def test_a_negative_view_is_negated(memory: Any) -> None:
-    rule = compile(rules["gated_delta_net"], "triton", 16, memory=memory)
+    rule: Any = compile(rules["gated_delta_net"], "triton", 16, memory=memory)
     given, slope = operands(rules["gated_delta_net"]), torch.randn(1, 19, 2, 16, device=DEVICE)
     found: list[list[Tensor]] = []
-    for negative in (torch._neg_view, torch.neg):  # the first one's memory holds the opposite
+    views: Any = torch  # a negative view's memory holds the opposite
+    for negative in (views._neg_view, torch.neg):
         output = rule(**{**given, "q": negative(given["q"])}).output
         found.append([output, *torch.autograd.grad(output, list(given.values()), negative(slope))])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
