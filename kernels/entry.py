@@ -61,6 +61,11 @@ class Curve(Enum):
         return self in (Curve.SIGMOID_DECAY, Curve.EXPONENTIAL_DECAY)
 
     @property
+    def scaled(self) -> bool:
+        """Whether it has a factor."""
+        return "factor" in self.value
+
+    @property
     def rated(self) -> bool:
         """Whether it has a rate, one a head."""
         return self.is_decay and self is not Curve.LOG_SIGMOID
@@ -96,7 +101,7 @@ class GateEntry:
     rate: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a factor of the wrong sign, a rate where none belongs or a missing one, and what has another type."""
+        """Refuse a factor of the wrong sign, a factor or rate where none belongs, a missing rate, and other types."""
         _check_type("the operand of a GateEntry", self.operand, str)
         _check_type(f"the curve of {self.operand!r}", self.curve, Curve)
         _check_type(f"the factor of {self.operand!r}", self.factor, float)
@@ -105,6 +110,8 @@ class GateEntry:
         low, entry = self.curve.is_bounded, f"the entry of {self.operand!r}, {self.curve.value}"
         if not math.isfinite(self.factor) or (self.factor >= 0 if low else self.factor <= 0):
             raise ConfigError(f"{entry}, needs a factor {'< 0' if low else '> 0'}; got {self.factor}")
+        if self.factor != 1.0 and not self.curve.scaled:
+            raise ConfigError(f"{entry}, has no factor; got {self.factor}")
         if self.curve.rated is not (self.rate is not None):
             raise ConfigError(f"{entry}, {'needs a' if self.curve.rated else 'has no'} rate; got {self.rate!r}")
 
