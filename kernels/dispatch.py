@@ -157,7 +157,7 @@ def compile(
     """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the
     plan's choice. `entry`: operands that come raw, and what becomes of them; None: all come as the rule takes them.
     memory "low" has the generated kernels hold about half as much at once and keep next to nothing between forward and
-    backward, for a third more time; the torch backend, where "auto" chooses it, knows no modes.
+    backward, which computes it again; the torch backend, where "auto" chooses it, knows no modes.
 
     Errors: RuleError for what is no rule, HoleError for open holes, BackendError for a backend that is unknown or
     cannot run here, ConfigError for an entry that does not fit the rule.
