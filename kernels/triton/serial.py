@@ -150,20 +150,22 @@ def serial_holes(form: NormalForm) -> dict[str, str]:
     rows = rows_of(form)
     moving = _names((*rows.residual, *rows.write))
     reading = _without(_names((rows.read,)), moving)
+    unseen = _without(_names((rows.read,)), _names(rows.residual))
+    together = side_by_side(form)
     turned = _names((*rows.write, *rows.residual, rows.read))
     return {
         "serial_pointers": ", ".join(_pointers(form)),
-        "scan_loads": _lines(_loads(form, moving), _solved(rows)),
-        "scan_read_loads": _lines(_loads(form, reading), _given(rows)),
+        "scan_loads": _lines(_loads(form, moving), _solved(rows, together=together)),
+        "scan_read_loads": _lines(_loads(form, reading), _given(rows, together=together)),
         "scan_values": _lines(_value_loads(form)),
         "scan_tiles": _lines(_tiles(form, moving), _values(form)),
         "scan_read_tiles": _lines(_tiles(form, reading), _factors(form, ("read",))),
-        "reverse_loads": _lines(_loads(form, turned), _solved(rows), _given(rows)),
+        "reverse_loads": _lines(_loads(form, turned), _solved(rows, together=together), _given(rows, together=together)),
         "scan_seen": _lines(_seen(_names(rows.residual), "low")),
         "scan_errors": _lines(_factors(form, ("residual", "target")), _errors(rows)),
-        "scan_deltas": _lines(_deltas(rows)),
+        "scan_deltas": _lines(_deltas(rows, together=together)),
         "scan_update": _lines(_factors(form, ("write",)), _update(rows)),
-        "scan_output": _lines(_seen(_without(_names((rows.read,)), _names(rows.residual)), "low"), _output(rows)),
+        "scan_output": _lines(_seen(unseen, "low"), _output(rows, together=together)),
         "first_left": _left(form, "left", "begin * HV + head", "begin < end"),
         "last_left": _left(form, "left", "(end - 1) * HV + head", "begin < end"),
         "next_left": _left(form, "ahead", "slot + HV", "at_chunk + 1 < end"),
@@ -173,7 +175,7 @@ def serial_holes(form: NormalForm) -> dict[str, str]:
         "scan_save": _lines(_delta_stores(len(form.rows))),
         "reverse_tiles": _lines(_tiles(form, turned)),
         "reverse_deltas": _lines(_seen(_names(rows.write), "low"), _factors(form, ("write",)), _d_deltas(rows)),
-        "reverse_targets": _lines(_d_targets(rows)),
+        "reverse_targets": _lines(_d_targets(rows, together=together)),
         "reverse_update": _lines(_factors(form, ("residual", "read")), _d_update(rows)),
         "reverse_save": _lines(_target_stores(len(form.rows))),
     }
@@ -287,8 +289,15 @@ def _raw(base: Base, role: str, place: int) -> str:
     return f"raw_{role}_{base.name}_{place}"
 
 
-def _solved(rows: Rows) -> list[str]:
-    """Loads of the blocks of T that are not known: rows that have a residual."""
+def side_by_side(form: NormalForm) -> bool:
+    """Whether a token's rows go through T together, as one product: none is idle and all recall."""
+    return len(form.rows) == span(form) > 1 and all(row.residual for row in form.rows)
+
+
+def _solved(rows: Rows, *, together: bool) -> list[str]:
+    """Loads of T, or of its blocks that are not known: rows that have a residual."""
+    if together:
+        return ["solved = matrix(inverse, slot * R, 0, R, R, R, TMA)"]
     count = len(rows.residual)
     return [
         f"solved_{r}_{j} = matrix(inverse, slot * R + {r} * C, {j} * C, R, C, C, TMA)"
@@ -298,9 +307,30 @@ def _solved(rows: Rows) -> list[str]:
     ]
 
 
-def _given(rows: Rows) -> list[str]:
-    """Loads of the blocks of what reads take from W."""
+def _given(rows: Rows, *, together: bool) -> list[str]:
+    """Loads of what reads take from W."""
+    if together:
+        return ["given = matrix(reads, slot * C, 0, R, C, R, TMA)"]
     return [f"given_{r} = matrix(reads, slot * C, {r} * C, R, C, C, TMA)" for r in range(len(rows.write))]
+
+
+def _beside(name: str, count: int) -> str:
+    """Tiles [BV, C] of all rows as one [BV, R]."""
+    parts = [f"{name}_{r}" for r in range(count)]
+    while len(parts) > 1:
+        parts = [f"beside({left}, {right})" for left, right in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _apart(name: str, whole: str, count: int) -> list[str]:
+    """The way back."""
+    lines: list[str] = []
+    parts = [whole]
+    while len(parts) < count:
+        halves = [f"{part}_{side}" for part in parts for side in ("left", "right")]
+        lines += [f"{a}, {b} = halves({part})" for part, a, b in zip(parts, halves[::2], halves[1::2], strict=True)]
+        parts = halves
+    return [*lines, *(f"{name}_{r} = {part}" for r, part in enumerate(parts))]
 
 
 def _seen(names: Sequence[str], state: str) -> list[str]:
@@ -323,9 +353,13 @@ def _errors(rows: Rows) -> list[str]:
     return lines
 
 
-def _deltas(rows: Rows) -> list[str]:
-    """D = T W, block by block; a row without a residual keeps its target."""
+def _deltas(rows: Rows, *, together: bool) -> list[str]:
+    """D = T W, at once or block by block; a row without a residual keeps its target."""
     count = len(rows.residual)
+    if together:
+        lines = [f"errors = {_beside('error', count)}.to(DT)"]
+        lines.append("delta = product(errors, tl.trans(solved), DT, PRECISION)")
+        return [*lines, *_apart("delta", "delta", count)]
     lines: list[str] = []
     for r, residual in enumerate(rows.residual):
         if not residual:
@@ -348,10 +382,12 @@ def _update(rows: Rows) -> list[str]:
     return lines
 
 
-def _output(rows: Rows) -> list[str]:
+def _output(rows: Rows, *, together: bool) -> list[str]:
     """o = S^T q + (P T) W."""
     seen = [_scaled(f"seen_{name}", factor) for name, factor in rows.read]
     lines = [f"result = {sum_text(seen) or 'tl.zeros((BV, C), tl.float32)'}"]
+    if together:
+        return [*lines, "result += product(errors, tl.trans(given), DT, PRECISION)"]
     for r in range(len(rows.write)):
         lines.append(f"result += product(error_{r}, tl.trans(given_{r}), DT, PRECISION)")
     return lines
@@ -384,8 +420,15 @@ def _d_deltas(rows: Rows) -> list[str]:
     return lines
 
 
-def _d_targets(rows: Rows) -> list[str]:
+def _d_targets(rows: Rows, *, together: bool) -> list[str]:
     """dW = (P T)^T dO + T^T dD; rows without a residual have the unit column of T."""
+    if together:
+        count = len(rows.residual)
+        return [
+            "d_target = product(d_out, given, DT, PRECISION)",
+            f"d_target += product({_beside('d_delta', count)}, solved, DT, PRECISION)",
+            *_apart("d_target", "d_target", count),
+        ]
     lines: list[str] = []
     for r, own in enumerate(rows.residual):
         terms = [f"product(d_out, given_{r}, DT, PRECISION)"]
