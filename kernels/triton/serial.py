@@ -144,23 +144,24 @@ def moved(form: NormalForm) -> int:
 def serial_holes(form: NormalForm) -> dict[str, str]:
     """The holes of `scan` and `reverse`.
 
-    Loads stand one after another, nothing between them that uses one: those of tiles that products take from shared
-    memory, then those of tiles and numbers that are scaled first. Each group is then waited for once.
+    Loads of tiles that products take from shared memory stand one after another, nothing between them that uses one:
+    they are waited for once. What goes through registers is loaded where it is used, or it would fill them.
     """
     rows = rows_of(form)
     moving = _names((*rows.residual, *rows.write))
     reading = _without(_names((rows.read,)), moving)
     unseen = _without(_names((rows.read,)), _names(rows.residual))
     together = side_by_side(form)
+    solved, given = _solved(rows, together=together), _given(rows, together=together)
     turned = _names((*rows.write, *rows.residual, rows.read))
     return {
         "serial_pointers": ", ".join(_pointers(form)),
-        "scan_loads": _lines(_loads(form, moving), _solved(rows, together=together)),
-        "scan_read_loads": _lines(_loads(form, reading), _given(rows, together=together)),
-        "scan_values": _lines(_value_loads(form)),
-        "scan_tiles": _lines(_tiles(form, moving), _values(form)),
+        "scan_loads": _lines(_loads(form, moving), solved),
+        "scan_read_loads": _lines(_loads(form, reading), given),
+        "scan_targets": _lines(_value_loads(form), _values(form)),
+        "scan_tiles": _lines(_tiles(form, moving)),
         "scan_read_tiles": _lines(_tiles(form, reading), _factors(form, ("read",))),
-        "reverse_loads": _lines(_loads(form, turned), _solved(rows, together=together), _given(rows, together=together)),
+        "reverse_loads": _lines(_loads(form, turned), solved, given),
         "scan_seen": _lines(_seen(_names(rows.residual), "low")),
         "scan_errors": _lines(_factors(form, ("residual", "target")), _errors(rows)),
         "scan_deltas": _lines(_deltas(rows, together=together)),

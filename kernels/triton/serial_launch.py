@@ -98,7 +98,9 @@ def pieces_of(setup: Setup) -> tuple[Buffer, ...]:
 
 def _joined(setup: Setup, entering: str | None, *, reverse: bool) -> Step:
     sizes, each = setup.sizes, setup.use.segments
-    return segments.joined(setup.lanes * each, each, sizes.key_dim, sizes.value_dim, entering, reverse=reverse)
+    return segments.joined(
+        setup.lanes * each, each, sizes.key_dim, sizes.value_dim, setup.use.precision, entering, reverse=reverse
+    )
 
 
 def _common(setup: Setup, use: Serial) -> dict[str, Any]:
