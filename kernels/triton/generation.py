@@ -52,8 +52,10 @@ def _source(form: NormalForm) -> str:
     flags = _flags(form)
     holes = _holes(form)
     channel = form.decay_kind == "channel"
+    if channel:
+        holes |= {"finish": filled("finish", holes, flags)}
     chunks = (
-        ("solve_channel", "scan", "reverse", "gradients_channel")
+        ("solve_channel", "solve_strong", "scan", "reverse", "gradients_channel", "gradients_strong")
         if channel
         else ("solve", "scan", "reverse", "gradients")
     )

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from archsearch.kernels.triton.plan import WEAKEST
 from archsearch.kernels.triton.run import Run
 from archsearch.kernels.triton.setup import Saved, Setup
 
@@ -86,7 +87,6 @@ def _launched_by_block(
             "table": run.table,
             "scale": run.scale,
             "zero": 0.0,
-            "LEVELS": setup.use.chunk.bit_length() - 1,
             "BK": setup.use.gradient_keys,
             "BV": setup.use.gradient_values,
             "STAGES": 2,
@@ -95,7 +95,9 @@ def _launched_by_block(
         }
         passed = _passed(run, saved, d_output, d_states, d_targets) | _written(setup, made) | _written(setup, numbered)
         grid = (setup.count * parts, setup.sizes.value_heads, 1)
-        setup.launch("gradients", grid, setup.named(run.tensors) | passed | arguments | setup.common)
+        common = setup.named(run.tensors) | passed | arguments | setup.common | {"strong": saved.strong}
+        setup.launch("gradients", grid, common | {"LIMIT": WEAKEST})
+        setup.launch("gradients_strong", grid, common | {"LEVELS": setup.use.chunk.bit_length() - 1})
     return made | {i: part.sum(0).to(run.tensors[i].dtype) for i, part in numbered.items()}
 
 

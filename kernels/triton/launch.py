@@ -10,7 +10,7 @@ from torch import Tensor
 
 from archsearch.kernels.triton import gradient_launch, serial_launch
 from archsearch.kernels.triton.launcher import ALIGNED
-from archsearch.kernels.triton.plan import power
+from archsearch.kernels.triton.plan import WEAKEST, power
 from archsearch.kernels.triton.run import Run
 from archsearch.kernels.triton.setup import Saved, Setup, packed_chunks
 
@@ -138,34 +138,29 @@ def _prepare(run: Run, saved: Saved) -> None:
     setup = run.setup
     if setup.empty:
         return
-    kept: dict[str, Any] = {"zero": 0.0}
-    if setup.facts.channel:
-        kept = {name: getattr(saved, name) for name in ("kept_residual", "kept_write", "kept_read")}
-        kept["LEVELS"] = setup.use.chunk.bit_length() - 1
-    setup.launch(
-        "solve",
-        (setup.count, setup.sizes.value_heads, 1),
-        setup.named(run.tensors)
-        | {
-            "table": run.table,
-            "decay": saved.decay,
-            "sign": saved.sign,
-            "carry": saved.carry,
-            "factors": saved.factors,
-            "inverse": saved.inverse,
-            "reads": saved.reads,
-            "bonus": saved.bonus,
-            "scale": run.scale,
-            "BK": setup.use.solve_keys,
-            "SOLVE": setup.use.solve_dtype,
-            "SOLVE_PRECISION": setup.use.solve,
-            "num_warps": setup.use.warps,
-            "num_stages": 2,
-            "maxnreg": setup.use.solve_registers,
-        }
-        | kept
-        | setup.common,
-    )
+    named = setup.named(run.tensors)
+    grid = (setup.count, setup.sizes.value_heads, 1)
+    solved = setup.common | {
+        "table": run.table,
+        "decay": saved.decay,
+        "sign": saved.sign,
+        "inverse": saved.inverse,
+        "reads": saved.reads,
+        "scale": run.scale,
+        "BK": setup.use.solve_keys,
+        "SOLVE": setup.use.solve_dtype,
+        "SOLVE_PRECISION": setup.use.solve,
+        "num_warps": setup.use.warps,
+        "num_stages": 2,
+    }
+    rest: dict[str, Any] = {"carry": saved.carry, "factors": saved.factors, "bonus": saved.bonus, "zero": 0.0}
+    if not setup.facts.channel:
+        setup.launch("solve", grid, named | solved | rest)
+        return
+    rest |= {name: getattr(saved, name) for name in ("strong", "kept_residual", "kept_write", "kept_read")}
+    setup.launch("solve", grid, named | solved | rest | {"LIMIT": WEAKEST})
+    levels = {"strong": saved.strong, "LEVELS": setup.use.chunk.bit_length() - 1}
+    setup.launch("solve_strong", grid, named | solved | levels)
 
 
 def _blocks(size: int, block: int) -> int:

@@ -21,6 +21,9 @@ SHORTEST_PIECE = 16
 MANY_ROWS = 1 << 18
 """Tokens times heads from which on tensor descriptors, which the host makes for a call, save more than they cost."""
 
+WEAKEST = 60.0
+"""How much a channel may decay in a chunk, as a log, where rows grow by it: far from where bfloat16 and float32 end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Serial:

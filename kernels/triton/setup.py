@@ -32,8 +32,8 @@ class Sizes(NamedTuple):
 class Saved(NamedTuple):
     """What the backward needs of the forward, a slot a chunk and head; None where the rule has none.
 
-    G and its sign; what the chunk's decays leave of a state; the factors; T, P T and the weight of the bonus; decayed
-    rows; the transition of each piece of a sequence; the state at each chunk's start and D, where they are kept.
+    G and its sign; what the chunk's decays leave of a state; the factors; T, P T and the weight of the bonus; whether decays
+    are strong; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D, where they are kept.
     """
 
     decay: Tensor | None = None
@@ -43,6 +43,7 @@ class Saved(NamedTuple):
     inverse: Tensor | None = None
     reads: Tensor | None = None
     bonus: Tensor | None = None
+    strong: Tensor | None = None
     kept_residual: Tensor | None = None
     kept_write: Tensor | None = None
     kept_read: Tensor | None = None
@@ -244,6 +245,7 @@ def _buffers(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Bu
         (Buffer("inverse", (slots, rows * chunk, rows * chunk), short), solved),
         (Buffer("reads", (slots, chunk, rows * chunk), short), True),
         (Buffer("bonus", (slots, chunk), wide), rule.bonus),
+        (Buffer("strong", (slots,), torch.int32), channel),
         (Buffer("kept_residual", (slots, rows, chunk, keys), short), channel and solved),
         (Buffer("kept_write", (slots, rows, chunk, keys), short), channel),
         (Buffer("kept_read", (slots, chunk, keys), short), channel),
