@@ -55,7 +55,7 @@ def _source(form: NormalForm) -> str:
     if channel:
         holes |= {"finish": filled("finish", holes, flags)}
     chunks = (
-        ("solve_channel", "solve_strong", "scan", "reverse", "gradients_channel", "gradients_strong")
+        ("solve_channel", "solve_strong", "scan", "reverse", "pairs", "gradients_channel", "gradients_strong")
         if channel
         else ("solve", "scan", "reverse", "gradients")
     )

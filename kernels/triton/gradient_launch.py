@@ -95,8 +95,15 @@ def _launched_by_block(
         }
         passed = _passed(run, saved, d_output, d_states, d_targets) | _written(setup, made) | _written(setup, numbered)
         grid = (setup.count * parts, setup.sizes.value_heads, 1)
+        made_pairs: dict[str, Any] = {"seen_pairs": saved.reads, "row_pairs": saved.inverse}
+        made_pairs = {name: None if like is None else torch.empty_like(like) for name, like in made_pairs.items()}
         common = setup.named(run.tensors) | passed | arguments | setup.common | {"strong": saved.strong}
-        setup.launch("gradients", grid, common | {"LIMIT": WEAKEST})
+        between = setup.common | made_pairs | {
+            name: common[name] for name in ("table", "deltas", "d_targets", "d_output", "scale", "zero", "tokens", "V")
+        }
+        arguments = {"BV": setup.use.gradient_values, "STAGES": 2, "num_warps": 4}
+        setup.launch("pairs", (setup.count, setup.sizes.value_heads, 1), between | arguments)
+        setup.launch("gradients", grid, common | made_pairs | {"LIMIT": WEAKEST})
         setup.launch("gradients_strong", grid, common | {"LEVELS": setup.use.chunk.bit_length() - 1})
     return made | {i: part.sum(0).to(run.tensors[i].dtype) for i, part in numbered.items()}
 
