@@ -25,7 +25,7 @@ def channel_holes(form: NormalForm) -> dict[str, str]:
     one = ["one"] * 4
     read = [["q_0"], ["q_1"], ["q_2"], ["q_3"]]
     return {
-        "quad_tokens": _lines(f"token_{r} = start + 4 * quad + {r}\nhere_{r} = token_{r} < stop" for r in TOKENS),
+        "quad_tokens": _lines(f"token_{r} = 4 * quad + {r}\nhere_{r} = token_{r} < length" for r in TOKENS),
         "quad_decays": _quad_decays(form),
         "earlier_decays": _earlier_decays(form),
         "quad_turns": _quad_turns(form),
@@ -192,7 +192,7 @@ def _quad_decays(form: NormalForm) -> str:
 def _earlier_decays(form: NormalForm) -> str:
     """The log decay of the quad before: its sums are G where each quad starts, with no trip through memory."""
     given = f"head, channel, {_pointers(form)}, 0, {len(form.decays)}, HV, K"
-    lines = [f"here_before_{r} = (quad > 0) & (token_{r} - 4 < stop)" for r in TOKENS]
+    lines = [f"here_before_{r} = (quad > 0) & (token_{r} - 4 < length)" for r in TOKENS]
     terms = [f"log_between(token_{r} - 4, here_before_{r}, {given})" for r in TOKENS]
     return _lines([*lines, f"earlier = {terms[0]}", *(f"earlier += {term}" for term in terms[1:])])
 

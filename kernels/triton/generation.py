@@ -119,7 +119,29 @@ def _holes(form: NormalForm) -> dict[str, str]:
 
 
 def _channel_holes(form: NormalForm) -> dict[str, str]:
-    return {"push_targets": adjoint.targets_text(form), "push": adjoint.keys_text(form)}
+    buffers = [*adjoint.tiled(form), *adjoint.numbers(form)]
+    return {
+        "push_targets": adjoint.targets_text(form),
+        "push": adjoint.keys_text(form),
+        "advance_all": "\n".join(f"{pointer(o)} += start * ({_width(o)})" for o in form.operands),
+        "advance_gradients": "\n".join(f"g_{o.name} += {_first(o)}" for o in buffers),
+    }
+
+
+def _width(operand: Operand) -> str:
+    """Elements of a token."""
+    if operand.is_address:
+        return "H * K"
+    if adjoint.is_number(operand):
+        return "HV"
+    return "HV * V" if _has_values(operand) else "HV * K"
+
+
+def _first(operand: Operand) -> str:
+    """Where the gradients of a chunk's first token stand: an address has one a value head, a number one a K block."""
+    if adjoint.is_number(operand):
+        return "(part.to(tl.int64) * tokens + start) * HV"
+    return "start * (HV * V)" if _has_values(operand) else "start * (HV * K)"
 
 
 def _targets_are_plain(form: NormalForm) -> bool:

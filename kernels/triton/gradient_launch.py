@@ -103,7 +103,7 @@ def _launched_by_block(
         }
         arguments = {"BV": setup.use.gradient_values, "STAGES": 2, "num_warps": 4}
         setup.launch("pairs", (setup.count, setup.sizes.value_heads, 1), between | arguments)
-        setup.launch("gradients", grid, common | made_pairs | {"LIMIT": WEAKEST})
+        setup.launch("gradients", grid, common | made_pairs | {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers})
         setup.launch("gradients_strong", grid, common | {"LEVELS": setup.use.chunk.bit_length() - 1})
     return made | {i: part.sum(0).to(run.tensors[i].dtype) for i, part in numbered.items()}
 

@@ -158,7 +158,7 @@ def _prepare(run: Run, saved: Saved) -> None:
         setup.launch("solve", grid, named | solved | rest)
         return
     rest |= {name: getattr(saved, name) for name in ("strong", "kept_residual", "kept_write", "kept_read")}
-    setup.launch("solve", grid, named | solved | rest | {"LIMIT": WEAKEST})
+    setup.launch("solve", grid, named | solved | rest | {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers})
     levels = {"strong": saved.strong, "LEVELS": setup.use.chunk.bit_length() - 1}
     setup.launch("solve_strong", grid, named | solved | levels)
 

@@ -64,6 +64,7 @@ class Plan:
     gradient: Gradient
     gradient_keys: int
     gradient_values: int
+    channel_registers: int | None
     warps: int
     dtype: tl.dtype
     storage: torch.dtype
@@ -120,6 +121,7 @@ def plan(problem: Problem, chunk_size: int | None) -> Plan:
         gradient=_gradient(problem, keys, values, wide=wide),
         gradient_keys=min(keys, _gradient_keys(problem, wide=wide)),
         gradient_values=min(values, 32 if wide else 64),
+        channel_registers=None if wide else 168,
         warps=4,
         dtype=tl.float32 if wide else tl.bfloat16,
         storage=torch.float32 if wide else torch.bfloat16,

@@ -13,12 +13,13 @@ from archsearch.mixers.zoo import rules
 NAMED: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
 CASES = ("kda", "gla", "gdn2", "eda", "signed_between", "three", "previous_per_channel")
 """One, two and four rows a token, every row at one place and at several, without residuals, with signs."""
-LOGS = (0.0, -0.01, -0.5, -50.0, -1e4, float("-inf"))
+LOGS = {"mild": (0.0, -0.01, -0.5, -1.0), "strong": (0.0, -0.01, -0.5, -50.0, -1e4, float("-inf"))}
+"""Decays that a chunk's rows can grow by, and others."""
 SIZES = {"B": 1, "T": 41, "H": 1, "HV": 1, "K": 60, "V": 20}
 
 
-def drawn(form: NormalForm, seed: int) -> dict[str, Tensor]:
-    """Inputs in float64: unit addresses, strengths in (0, 1), log decays of which many are 0 or as good as -inf."""
+def drawn(form: NormalForm, seed: int, logs: tuple[float, ...]) -> dict[str, Tensor]:
+    """Inputs in float64: unit addresses, strengths in (0, 1), log decays among `logs`."""
     chance = torch.Generator().manual_seed(seed)
     found: dict[str, Tensor] = {}
     for operand in form.operands:
@@ -27,7 +28,7 @@ def drawn(form: NormalForm, seed: int) -> dict[str, Tensor]:
             case Kind.KEY | Kind.QUERY:
                 x = torch.nn.functional.normalize(x, dim=-1)
             case Kind.LOG_DECAY:
-                x = torch.tensor(LOGS, dtype=torch.float64)[torch.randint(len(LOGS), x.shape, generator=chance)]
+                x = torch.tensor(logs, dtype=torch.float64)[torch.randint(len(logs), x.shape, generator=chance)]
             case Kind.SIGN:
                 x = torch.where(x < 0, -1.0, 1.0).double()
             case Kind.GATE | Kind.CHANNEL_GATE:
@@ -49,13 +50,14 @@ def differentiated(rule: Rule, backend: str, chunk: int | None, given: dict[str,
     return {"output": output.detach(), "state": state.detach(), **dict(zip(wanted, gradients, strict=True))}
 
 
+@pytest.mark.parametrize("logs", LOGS)
 @pytest.mark.parametrize("chunk", [16, 32])
 @pytest.mark.parametrize("name", CASES)
 def test_decays_of_nothing_and_of_everything_agree_with_the_token_loop(
-    name: str, chunk: int, interpreted: torch.device
+    name: str, chunk: int, logs: str, interpreted: torch.device
 ) -> None:
     rule = NAMED[name]
-    given = drawn(lower(rule), seed=chunk)
+    given = drawn(lower(rule), seed=chunk, logs=LOGS[logs])
     expected = differentiated(rule, "reference", None, given)
     single = {key: x.float().to(interpreted) for key, x in given.items()}
     found = differentiated(rule, "triton", chunk, single)
