@@ -94,7 +94,10 @@ def _chain(name: str, log: str, links: Sequence[tuple[int, int, str]], most: str
     """A weight for each token of the quad: the exponential of `log`, at most `most`, times the quad's own decays."""
     first = links[0][1]
     return _lines(
-        [f"{name}_{first} = tl.exp(tl.minimum({log}, {most})){turn}", *(f"{name}_{r} = {name}_{o} * {left}" for r, o, left in links)]
+        [
+            f"{name}_{first} = tl.exp(tl.minimum({log}, {most})){turn}",
+            *(f"{name}_{r} = {name}_{o} * {left}" for r, o, left in links),
+        ]
     )
 
 

@@ -83,29 +83,26 @@ def _launched_by_block(
         i: run.tensors[i].new_empty((parts, *run.tensors[i].shape), dtype=torch.float32) for i in setup.facts.numbered
     }
     if not setup.empty:
-        arguments = {
-            "table": run.table,
-            "scale": run.scale,
-            "zero": 0.0,
-            "BK": setup.use.gradient_keys,
-            "BV": setup.use.gradient_values,
-            "STAGES": 2,
-            "num_warps": setup.use.warps,
-            "num_stages": 2,
-        }
-        passed = _passed(run, saved, d_output, d_states, d_targets) | _written(setup, made) | _written(setup, numbered)
+        passed = _passed(run, saved, d_output, d_states, d_targets) | {"table": run.table}
+        passed |= {"scale": run.scale, "zero": 0.0, "BV": setup.use.gradient_values, "num_warps": setup.use.warps}
+        squares = _gradients_of_pairs(run, saved, passed)
+        common = setup.common | setup.named(run.tensors) | passed | _written(setup, made) | _written(setup, numbered)
+        common |= {"strong": saved.strong, "BK": setup.use.gradient_keys, "STAGES": 2, "num_stages": 2}
         grid = (setup.count * parts, setup.sizes.value_heads, 1)
-        made_pairs: dict[str, Any] = {"seen_pairs": saved.reads, "row_pairs": saved.inverse}
-        made_pairs = {name: None if like is None else torch.empty_like(like) for name, like in made_pairs.items()}
-        common = setup.named(run.tensors) | passed | arguments | setup.common | {"strong": saved.strong}
-        between = setup.common | made_pairs | {
-            name: common[name] for name in ("table", "deltas", "d_targets", "d_output", "scale", "zero", "tokens", "V")
-        }
-        arguments = {"BV": setup.use.gradient_values, "STAGES": 2, "num_warps": 4}
-        setup.launch("pairs", (setup.count, setup.sizes.value_heads, 1), between | arguments)
-        setup.launch("gradients", grid, common | made_pairs | {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers})
+        growing = {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers}
+        setup.launch("gradients", grid, common | squares | growing)
         setup.launch("gradients_strong", grid, common | {"LEVELS": setup.use.chunk.bit_length() - 1})
     return made | {i: part.sum(0).to(run.tensors[i].dtype) for i, part in numbered.items()}
+
+
+def _gradients_of_pairs(run: Run, saved: Saved, passed: dict[str, Any]) -> dict[str, Tensor | None]:
+    """The gradients of P and -L, once a chunk."""
+    like = {"seen_pairs": saved.reads, "row_pairs": saved.inverse}
+    squares = {name: None if buffer is None else torch.empty_like(buffer) for name, buffer in like.items()}
+    needed = ("table", "deltas", "d_targets", "d_output", "scale", "zero", "tokens", "V", "BV", "num_warps")
+    given = {name: passed[name] for name in needed} | {"STAGES": 3}
+    run.setup.launch("pairs", (run.setup.count, run.setup.sizes.value_heads, 1), run.setup.common | squares | given)
+    return squares
 
 
 def _passed(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor) -> dict[str, Any]:

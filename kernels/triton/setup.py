@@ -32,8 +32,9 @@ class Sizes(NamedTuple):
 class Saved(NamedTuple):
     """What the backward needs of the forward, a slot a chunk and head; None where the rule has none.
 
-    G and its sign; what the chunk's decays leave of a state; the factors; T, P T and the weight of the bonus; whether decays
-    are strong; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D, where they are kept.
+    G and its sign; what the chunk's decays leave of a state; the factors; T, P T and the weight of the bonus; whether
+    decays are strong; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D,
+    where they are kept.
     """
 
     decay: Tensor | None = None
