@@ -7,7 +7,7 @@ SHORT ?= directory=runs/quickstart-short trials=3 tasks.mqar.tokens=100_000 task
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help study study-short test check format lint types order gpu-test golden bench sizes
+.PHONY: help study study-short test check format lint types order gpu-test hopper golden bench sizes
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -35,8 +35,12 @@ types: $(READY)
 order: $(READY)
 	$(BIN)/lint-imports
 
-gpu-test: $(READY)  ## the tests marked gpu, on this machine's CUDA device
-	$(BIN)/python -m pytest -m gpu
+gpu-test: $(READY)  ## the tests marked gpu, on this machine's CUDA device; nearly all of it is compiling, on every core
+	$(PYTEST) -m gpu -n $$(nproc) --maxschedchunk 1
+
+hopper: $(READY)  ## what Triton 3.6 makes of the kernels for sm_90; it is installed beside the environment
+	test -d .venv/triton-3.6.0 || $(BIN)/python -m pip install --quiet --target .venv/triton-3.6.0 --no-deps triton==3.6.0
+	ARCHSEARCH_TRITON=$(CURDIR)/.venv/triton-3.6.0 $(PYTEST) tests/kernels/test_triton_hopper.py
 
 golden: $(READY)  ## rewrite the golden files, then show what changed
 	$(PYTEST) -m "not gpu" --update-golden -k golden

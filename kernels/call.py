@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from archsearch.dsl import Kind, Operand
 from archsearch.errors import OperandError
@@ -26,8 +25,7 @@ class Result(NamedTuple):
     state: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """Checked inputs. `sequences` is B, or the number of packed sequences; `dtype` is that of the state and of all
     accumulation.
     """
@@ -63,10 +61,75 @@ def checked(
     initial_state: Tensor | None,
     scale: float | None,
     cu_seqlens: Tensor | None,
+    raw: Collection[str] = (),
 ) -> Call:
     """The call, or OperandError: what must hold, what came, what to do. Values are looked at in debug mode only
-    (ARCHSEARCH_DEBUG=1).
+    (ARCHSEARCH_DEBUG=1), those of the `raw` operands never.
     """
+    key = None if cu_seqlens is not None or torch.compiler.is_compiling() else _likeness(tensors, initial_state)
+    known = None if key is None else _checked_before(form)
+    like = None if known is None else known.get(key)
+    if like is None:
+        like = _found(form, tensors, initial_state, cu_seqlens)
+        if known is not None and key is not None:
+            known[key] = like
+    if scale is None:
+        scale = like.scale
+    elif not (_is_number(scale) and math.isfinite(scale)):
+        raise OperandError(f"scale must be a finite number; got {scale!r}. Leave it out for the rule's own")
+    if os.environ.get("ARCHSEARCH_DEBUG") == "1":
+        check_values(form, tensors, raw)
+    return Call(tensors, initial_state, float(scale), cu_seqlens, *like[1:])
+
+
+class _Alike(NamedTuple):
+    """What calls of the same shapes, dtypes and device have in common: the rule's own scale, then fields of `Call`."""
+
+    scale: float
+    batch: int
+    tokens: int
+    heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    device: torch.device
+    dtype: torch.dtype
+    output_dtype: torch.dtype
+
+
+_KNOWN: dict[int, tuple[NormalForm, dict[object, _Alike]]] = {}
+MOST = 4096
+"""Forms, and kinds of calls of each, that are remembered as right."""
+
+
+def _checked_before(form: NormalForm) -> dict[object, _Alike]:
+    """By likeness, the calls of this form that were found right."""
+    known = _KNOWN.get(id(form))
+    if known is None or known[0] is not form or len(known[1]) >= MOST:
+        if len(_KNOWN) >= MOST:
+            _KNOWN.clear()
+        known = _KNOWN[id(form)] = (form, {})
+    return known[1]
+
+
+def _likeness(tensors: Mapping[str, Tensor], state: Tensor | None) -> tuple[object, ...] | None:
+    """All that the checks of tensors look at; None where there is more to them than a plain tensor's attributes."""
+    found: list[object] = []
+    for name, tensor in tensors.items():
+        if type(tensor) is not Tensor and type(tensor) is not nn.Parameter:
+            return None
+        found += (name, tensor.shape, tensor.dtype, tensor.device, tensor.layout)
+    if state is not None:
+        if type(state) is not Tensor and type(state) is not nn.Parameter:
+            return None
+        found += (None, state.shape, state.dtype, state.device)
+    return tuple(found)
+
+
+def _found(
+    form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tensor | None, cu_seqlens: Tensor | None
+) -> _Alike:
+    """The checks of tensors, one by one."""
     _check_names(form, tensors)
     for name, given in (("initial_state", initial_state), ("cu_seqlens", cu_seqlens)):
         if given is not None and not isinstance(given, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -81,25 +144,17 @@ def checked(
         raise OperandError(
             f"value heads must be a multiple of key heads; got HV={sizes['HV']}, H={sizes['H']} for rule {form.name!r}"
         )
-    if scale is not None and not (_is_number(scale) and math.isfinite(scale)):
-        raise OperandError(f"scale must be a finite number; got {scale!r}. Leave it out for the rule's own")
     device = next(iter(tensors.values())).device
     if cu_seqlens is not None:
         _check_offsets(cu_seqlens, sizes, device)
     states = sizes["B"] if cu_seqlens is None else len(cu_seqlens) - 1
     if initial_state is not None:
         _check_state(initial_state, (states, sizes["HV"], sizes["K"], sizes["V"]), device)
-    if os.environ.get("ARCHSEARCH_DEBUG") == "1":
-        check_values(form, tensors)
     double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
     values = [tensors[operand.name] for operand in form.operands if operand.kind is Kind.VALUE]
     addresses = [tensors[operand.name] for operand in form.operands if operand.is_address]
-    default = sizes["K"] ** -0.5 if form.read.scale is None else form.read.scale
-    return Call(
-        tensors=tensors,
-        initial_state=initial_state,
-        scale=default if scale is None else float(scale),
-        cu_seqlens=cu_seqlens,
+    return _Alike(
+        scale=sizes["K"] ** -0.5 if form.read.scale is None else form.read.scale,
         batch=sizes["B"],
         tokens=sizes["T"],
         heads=sizes["H"],
@@ -112,9 +167,11 @@ def checked(
     )
 
 
-def check_values(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
-    """OperandError for a positive log decay or a sign other than -1 and 1."""
+def check_values(form: NormalForm, tensors: Mapping[str, Tensor], raw: Collection[str] = ()) -> None:
+    """OperandError for a positive log decay or a sign other than -1 and 1; `raw` operands are not looked at."""
     for operand in form.operands:
+        if operand.name in raw:
+            continue
         tensor = tensors[operand.name]
         if operand.kind is Kind.LOG_DECAY and tensor.numel() and tensor.max().item() > 0:
             raise OperandError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,30 +12,38 @@ from torch import Tensor
 
 from archsearch.dsl import Rule
 from archsearch.errors import BackendError, OperandError, RuleError
-from archsearch.kernels import chunkwise, reference
+from archsearch.kernels import chunkwise, entering, reference
 from archsearch.kernels.call import Call, Result, checked
+from archsearch.kernels.entry import Entry, check_entry
 from archsearch.kernels.triton import forms
 from archsearch.kernels.triton.cutting import Cut, cut
+from archsearch.kernels.triton.entry import sections
 from archsearch.lowering import NormalForm, lower
 
 Backend = Literal["auto", "reference", "torch", "triton"]
 BACKENDS = ("auto", "reference", "torch", "triton")
+Memory = Literal["fast", "low"]
+MEMORIES = ("fast", "low")
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
     """A rule ready to run. Tensors come by operand name; see `archsearch.kernels.call.checked` for what must hold of
-    them. The generated kernels run `cut` instead of a form of long tokens; `key` and `step_key` are what they know the
-    forms by in this process, that of all tokens and that of one.
+    them. With an `entry`, the operands that it names come raw, and its constants with them by name.
+    The generated kernels run `cut` instead of a form of long tokens; `key`, `step_key` and `entry_key` are what they
+    know the forms of all tokens and of one by in this process, and the entry.
     """
 
     rule: Rule
     normal_form: NormalForm
     backend: Backend
     chunk_size: int | None
+    entry: Entry | None = None
+    memory: Memory = "fast"
     cut: Cut | None = field(init=False, repr=False)
     key: str = field(init=False, repr=False)
     step_key: str = field(init=False, repr=False)
+    entry_key: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Now, since torch's compiler cannot hand a form to a function that it does not follow."""
@@ -42,10 +51,11 @@ class CompiledRule:
         object.__setattr__(self, "cut", shorter)
         object.__setattr__(self, "key", forms.key(self.normal_form if shorter is None else shorter.form))
         object.__setattr__(self, "step_key", forms.key(self.normal_form))
+        object.__setattr__(self, "entry_key", sections.key(self.entry or Entry(), self.normal_form))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Built anew where it is unpickled: another process does not know the key."""
-        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size)
+        return CompiledRule, (self.rule, self.normal_form, self.backend, self.chunk_size, self.entry, self.memory)
 
     def __call__(
         self,
@@ -61,12 +71,18 @@ class CompiledRule:
         read only. `cu_seqlens` [N + 1]: packed sequences along T with B = 1, N states. Errors: OperandError,
         BackendError.
         """
-        call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens)
+        call = self._checked(operands, initial_state, scale, cu_seqlens)
         match self._backend(call):
             case "reference":
                 return reference.run(self.normal_form, call)
             case "torch":
                 return chunkwise.run(self.normal_form, call, self.chunk_size)
+            case _ if self.memory == "low":
+                from archsearch.kernels.triton import low_memory
+
+                if self.cut is not None:
+                    return low_memory.run_cut(self.cut, self.key, call, self.chunk_size)
+                return low_memory.run(self.normal_form, self.key, call, self.chunk_size)
             case _:
                 from archsearch.kernels.triton import longer_tokens, operation
 
@@ -76,8 +92,9 @@ class CompiledRule:
 
     def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
         """One token: every shape without T; `output` [B, HV, V] and the state after it."""
-        token = {name: _one_token(tensor) for name, tensor in operands.items()}
-        call = checked(self.normal_form, token, state, scale, None)
+        constants = () if self.entry is None else self.entry.constants
+        token = {name: x if name in constants else _one_token(x) for name, x in operands.items()}
+        call = self._checked(token, state, scale, None)
         if self._backend(call) == "triton":
             from archsearch.kernels.triton import operation
 
@@ -91,6 +108,26 @@ class CompiledRule:
         from archsearch.kernels.triton import generation
 
         return generation.source(self.normal_form if self.cut is None else self.cut.form, self.chunk_size)
+
+    def _checked(
+        self,
+        tensors: Mapping[str, Tensor],
+        initial_state: Tensor | None,
+        scale: float | None,
+        cu_seqlens: Tensor | None,
+    ) -> Call:
+        """The call, its operands as the rule takes them."""
+        entry = self.entry
+        if entry is None:
+            return checked(self.normal_form, tensors, initial_state, scale, cu_seqlens)
+        operands, constants = entering.parted(entry, self.normal_form, tensors)
+        call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens, entry.operands)
+        entering.check_constants(entry, call, constants)
+        if self._backend(call) != "triton":
+            return call._replace(tensors=entering.entered(entry, call.tensors, constants))
+        from archsearch.kernels.triton.entry import operation
+
+        return call._replace(tensors=operation.run(entry, self.entry_key, call.tensors, constants))
 
     def _backend(self, call: Call) -> str:
         if self.backend == "auto":
@@ -107,12 +144,21 @@ class CompiledRule:
         return self.backend
 
 
-def compile(rule: Rule, backend: Backend = "auto", chunk_size: int | None = None) -> CompiledRule:
+def compile(
+    rule: Rule,
+    backend: Backend = "auto",
+    chunk_size: int | None = None,
+    *,
+    entry: Entry | None = None,
+    memory: Memory = "fast",
+) -> CompiledRule:
     """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the
-    plan's choice.
+    plan's choice. `entry`: operands that come raw, and what becomes of them; None: all come as the rule takes them.
+    memory "low" has the generated kernels hold about half as much at once and keep next to nothing between forward and
+    backward, for a third more time; the torch backend, where "auto" chooses it, knows no modes.
 
     Errors: RuleError for what is no rule, HoleError for open holes, BackendError for a backend that is unknown or
-    cannot run here.
+    cannot run here, ConfigError for an entry that does not fit the rule.
     """
     if not isinstance(rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RuleError(f"compile takes a Rule; got {rule!r}. A rule of the zoo is archsearch.rules[name]")
@@ -123,9 +169,18 @@ def compile(rule: Rule, backend: Backend = "auto", chunk_size: int | None = None
             f"chunk_size must be a whole number of at least 1 token; got {chunk_size!r}. "
             "Leave it out for the plan's choice"
         )
+    if memory not in MEMORIES:
+        raise BackendError(f"memory must be one of {', '.join(MEMORIES)}; got {memory!r}")
+    if memory == "low" and backend in ("reference", "torch"):
+        raise BackendError(
+            f'memory="low" is a mode of the generated kernels; got backend {backend!r}. Use backend="triton" or "auto"'
+        )
     if backend == "triton" and not torch.cuda.is_available() and not _interpreted():
         raise BackendError('backend "triton" needs a CUDA device; this machine has none. Use backend="torch" or "auto"')
-    return CompiledRule(rule, lower(rule), backend, chunk_size)
+    form = lower(rule)
+    if entry is not None:
+        check_entry(entry, form)
+    return CompiledRule(rule, form, backend, chunk_size, entry=entry, memory=memory)
 
 
 def _one_token(tensor: Tensor) -> Tensor:

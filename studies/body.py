@@ -56,7 +56,7 @@ def trial_config(plan: Mapping[str, Any], proposal: Mapping[str, Any]) -> TrialC
     """The configuration of one trial of a study, from study.json and trial.json: what `archsearch train` would need."""
     config = cast(Mapping[str, Any], plan["config"])
     parts = {name: proposal[name] for name in ("rule", "layer", "model", "training", "budget")}
-    shared = {"tasks": config["tasks"], "evaluations": config["evaluations"], "backend": config["backend"]}
+    shared = {name: config[name] for name in ("tasks", "evaluations", "backend", "graphs")}
     return from_plain(TrialConfig, {**parts, **shared, "seed": plan["fixed"]["seed"]}, "the study's files")
 
 

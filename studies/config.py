@@ -34,7 +34,7 @@ class StudyConfig:
     space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME. layer, model, training, budget: values
     that replace the space's. objectives: names of measured values, by default each task's own; the first one leads.
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
-    mixers. directory: where the study lives.
+    mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
     """
 
     space: str
@@ -53,6 +53,7 @@ class StudyConfig:
     seeds: Seeds = field(default_factory=Seeds)
     resources: Resources = field(default_factory=Resources)
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
+    graphs: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""

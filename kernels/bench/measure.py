@@ -23,7 +23,7 @@ from archsearch.kernels.bench.timing import (
 )
 from archsearch.kernels.bench.values import Forward, agrees_at, forward_of
 from archsearch.kernels.conformance.inputs import Difficulty, Inputs, Shape, draw
-from archsearch.kernels.conformance.verdict import Verdict
+from archsearch.kernels.conformance.verdict import Verdict, worst
 from archsearch.kernels.dispatch import CompiledRule, compile
 from archsearch.kernels.ladder import values_agree
 from archsearch.lowering import lower
@@ -31,6 +31,8 @@ from archsearch.lowering.cost import cost
 
 DRAWN = 256
 """Tokens that are drawn; longer sequences repeat them."""
+LOW_MEMORY = "both, low memory"
+"""The part that is forward and backward in the low-memory mode."""
 
 
 class Role(Enum):
@@ -102,11 +104,18 @@ def without_speed(rule: Rule, role: Role, path: str, cases: Sequence[Case], reas
 
 
 def verdicts_of(rule: Rule, cases: Sequence[Case]) -> dict[Case, Verdict]:
-    """Whether values are right at each size; where small inputs find a fault, that one at all."""
+    """Whether values are right at each size, of the low-memory mode too; where small inputs find a fault, that one at
+    all.
+    """
     forward, small = forward_of(compile(rule)), values_agree(rule, "auto", cases[0].device, cases[0].dtype)
     if not small.passed:
         return dict.fromkeys(cases, small)
-    return {case: agrees_at(forward, rule, inputs_of(rule, case), case) for case in cases}
+    found = {case: agrees_at(forward, rule, inputs_of(rule, case), case) for case in cases}
+    if cases[0].device.type == "cuda":
+        thrifty = forward_of(compile(rule, memory="low"))
+        low = {case: agrees_at(thrifty, rule, inputs_of(rule, case), case) for case in cases}
+        found = {case: worst(verdict.name, [verdict, low[case]]) for case, verdict in found.items()}
+    return found
 
 
 def _measured(rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
@@ -118,10 +127,14 @@ def _measured(rule: Rule, cases: Sequence[Case]) -> tuple[Measured, ...]:
 
 
 def _parts(rule: Rule, cases: Sequence[Case]) -> dict[Case, tuple[Part, ...]]:
-    """What is timed of ours: a step for each layer beside the sequences."""
+    """What is timed of ours: both modes of memory where the kernels run, and a step for each layer."""
     compiled, found = compile(rule), dict[Case, tuple[Part, ...]]()
     for case in cases:
-        whole = sequence_parts(forward_of(compiled), inputs_of(rule, case), rule, case)
+        inputs = inputs_of(rule, case)
+        whole = sequence_parts(forward_of(compiled), inputs, rule, case)
+        if case.device.type == "cuda":
+            thrifty = sequence_parts(forward_of(compile(rule, memory="low")), inputs, rule, case)[1]
+            whole = (*whole, replace(thrifty, name=LOW_MEMORY))
         found[case] = (*whole, _step(compiled, rule, case)) if case in same_layer(cases) else whole
     return found
 

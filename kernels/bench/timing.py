@@ -70,7 +70,7 @@ def launches(call: Callable[[], object], device: torch.device) -> int | None:
         return None
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
         call()
         torch.cuda.synchronize(device)
     events = cast("list[Any]", seen.events() or [])
@@ -82,6 +82,7 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
     """The most that a call allocates at once, results counted, through torch's allocator on a CUDA device."""
     if device.type != "cuda":
         return None
+    gc.collect()  # what waits to be collected may go during the call, and would be missing from its peak
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from archsearch.kernels.triton import launch
-from archsearch.kernels.triton.setup import Setup
+from archsearch.kernels.triton.setup import Saved, Setup
 
 
 def applies(tensors: list[Tensor]) -> bool:
@@ -36,23 +36,29 @@ class Chunkwise(torch.autograd.Function):
         with torch.cuda.device_of(tensors[0]):
             output, state, saved = launch.forward(setup, tensors, initial_state, cu_seqlens, scale, keep=keep)
         if keep:
-            ctx.save_for_backward(
-                cu_seqlens, initial_state, *tensors, *(buffer for buffer in saved if buffer is not None)
-            )
-        ctx.setup, ctx.scale, ctx.count = setup, scale, len(tensors)
+            ctx.save_for_backward(cu_seqlens, initial_state, saved.room, *tensors)
+        ctx.setup, ctx.scale = setup, scale
         ctx.set_materialize_grads(False)
         return output, state
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_output: Tensor | None, d_state: Tensor | None) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The pass back."""
-        setup: Setup = ctx.setup
-        cu_seqlens, initial_state, *rest = ctx.saved_tensors
-        tensors, saved = rest[: ctx.count], setup.saved(rest[ctx.count :], keep=True)
-        with torch.cuda.device_of(tensors[0]):
-            if d_output is None:
-                d_output = torch.zeros_like(launch.new_results(setup, tensors[0])[0])
-            found = launch.backward(setup, tensors, initial_state, cu_seqlens, saved, d_output, d_state, ctx.scale)
-        d_initial = None if initial_state is None else found.initial.to(initial_state.dtype)
-        return None, None, None, None, d_initial, *launch.whole(setup, tensors, found.operands, found.targets)
+        back = _once if torch.is_grad_enabled() else _back
+        return back(ctx, d_output, d_state)
+
+
+def _back(ctx: Any, d_output: Tensor | None, d_state: Tensor | None) -> tuple[Any, ...]:
+    setup: Setup = ctx.setup
+    cu_seqlens, initial_state, room, *tensors = ctx.saved_tensors
+    saved = Saved(room, states=True)
+    with torch.cuda.device_of(tensors[0]):
+        if d_output is None:
+            d_output = torch.zeros_like(launch.new_results(setup)[0])
+        found = launch.backward(setup, tensors, initial_state, cu_seqlens, saved, d_output, d_state, ctx.scale)
+    d_initial = None if found.initial is None else found.initial.to(initial_state.dtype)
+    return None, None, None, None, d_initial, *launch.whole(setup, tensors, found.operands, found.targets)
+
+
+_once = torch.autograd.function.once_differentiable(_back)
+"""Where a graph of the backward itself is kept: to go through it again is refused."""

@@ -11,7 +11,7 @@ from archsearch.kernels.triton.expressions import pointer
 from archsearch.kernels.triton.generation import has_bonus
 from archsearch.kernels.triton.gradients.numbers import sums_of
 from archsearch.kernels.triton.gradients.operands import gradient_operands
-from archsearch.kernels.triton.serial import address_operands, factors_of, serial_operands, span
+from archsearch.kernels.triton.serial import address_operands, factors_of, moved, serial_operands, span
 from archsearch.kernels.triton.strengths import plain_targets
 from archsearch.lowering import NormalForm
 
@@ -20,10 +20,11 @@ from archsearch.lowering import NormalForm
 class Facts:
     """Operands are told by their places in the call.
 
-    rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. factors, sums: sections of
-    these buffers. tiles: what the serial kernels load, and whether it has K channels or V. plain: values whose gradient
-    is that of a row's target, and the row. tiled, numbered: operands whose gradients a kernel writes, in the order of
-    its parameters: those with channels, and those of one number a head.
+    rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. moved: tiles of K channels
+    that residuals and writes take. factors, sums: sections of these buffers. tiles: what the serial kernels load, and
+    whether it has K channels or V. plain: values whose gradient is that of a row's target, and the row. tiled and
+    numbered: operands whose gradients a kernel writes, in the order of its parameters: those with channels, and those
+    of one number a head.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Facts:
     signed: bool
     residual: bool
     bonus: bool
+    moved: int
     factors: int
     sums: int
     tiles: tuple[tuple[int, bool], ...]
@@ -70,6 +72,7 @@ def facts_of(form: NormalForm) -> Facts:
         signed=any(point.sign is not None for point in form.decays),
         residual=any(row.residual for row in form.rows),
         bonus=has_bonus(form),
+        moved=moved(form),
         factors=len(factors_of(form)),
         sums=0 if channel else len(sums_of(form)),
         tiles=tuple((names.index(operand.name), operand.name in keys) for operand in serial_operands(form)),

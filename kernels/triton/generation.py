@@ -14,7 +14,7 @@ from archsearch.kernels.triton.expressions import load_text, pointer, vector_tex
 from archsearch.kernels.triton.gradients.holes import gradient_holes, in_one_place
 from archsearch.kernels.triton.serial import serial_holes, serial_operands, span
 from archsearch.kernels.triton.single_step import step_holes
-from archsearch.kernels.triton.solving import solve_functions, solve_holes
+from archsearch.kernels.triton.solving import one_gate, solve_functions, solve_holes
 from archsearch.kernels.triton.strengths import at_writes, plain_targets
 from archsearch.kernels.triton.template import filled, folded
 from archsearch.kernels.triton.text import function
@@ -87,6 +87,7 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "residual": any(row.residual for row in form.rows),
         "push_targets": (any(row.target for row in form.rows) and not _targets_are_plain(form)) or has_bonus(form),
         "one_place": in_one_place(form),
+        "one_gate": one_gate(form),
         "idle": span(form) > len(form.rows),
         "bonus": has_bonus(form),
     }

@@ -1,61 +1,83 @@
-"""The kernel that makes every operand's gradient, run over what the serial passes left."""
+"""Launches of the kernel that makes every operand's gradient from what the serial passes left."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from archsearch.kernels.triton.plan import WEAKEST
-from archsearch.kernels.triton.run import Run
-from archsearch.kernels.triton.setup import Saved, Setup
+from archsearch.kernels.triton.setup import Setup
+from archsearch.kernels.triton.steps import Buffer, Of, Step
+
+KEPT = ("decay", "sign", "bonus", "states", "d_states")
+"""What the serial passes left that pairs of tokens do not take."""
 
 
-def take_gradients(
-    run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor
-) -> list[Tensor | None]:
-    """The gradient of every operand, in its shape and dtype; None for values whose gradient is in `d_targets`."""
-    setup = run.setup
-    launched = _launched_by_block if setup.facts.channel else _launched
-    made = launched(run, saved, d_output, d_states, d_targets)
-    found: list[Tensor | None] = []
-    for i, tensor in enumerate(run.tensors):
-        if i in setup.plain:
-            found.append(None)
-        else:
-            found.append(_gathered(setup, made[i], tensor) if i in made else torch.zeros_like(tensor))
+def steps(setup: Setup) -> list[Step]:
+    """Tiles a block of keys at a time, then the numbers a head from what the blocks leave. Where channels decay apart,
+    pairs of tokens first, then all together, and once more where decays are strong.
+    """
+    if setup.empty or not gradient_buffers(setup):
+        return []
+    return _by_block(setup) if setup.facts.channel else _by_tile(setup)
+
+
+@lru_cache(maxsize=4096)
+def gradient_buffers(setup: Setup) -> dict[int, Buffer]:
+    """What the kernels write, by the operand's place.
+
+    Of an address that value heads share, one a value head in float32; where channels decay apart, of a number a head
+    one a block of keys in float32: their sums are still to come.
+    """
+    found = {i: _tile(setup, i) for i in setup.facts.tiled}
+    for i in setup.facts.numbered:
+        shape, dtype = setup.shapes[i], setup.dtypes[i]
+        if setup.facts.channel:
+            shape, dtype = (_parts(setup), *shape), torch.float32
+        found[i] = Buffer(_name(setup, i), shape, dtype)
     return found
 
 
-def _launched(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor) -> dict[int, Tensor]:
-    """Buffers that the kernels have written, by the operand's place."""
-    setup = run.setup
-    tiles = {i: _new(setup, i, run.tensors[i]) for i in setup.facts.tiled}
-    single = {i: torch.empty_like(run.tensors[i]) for i in setup.facts.numbered}
-    if not setup.empty and (tiles or single):
-        _launch(run, saved, tiles, single, d_output, d_states, d_targets)
-    return tiles | single
+def new_gradients(setup: Setup, tensors: Sequence[Tensor]) -> dict[int, Tensor]:
+    """Empty ones beside the operands, which are contiguous."""
+    found: dict[int, Tensor] = {}
+    for i, buffer in gradient_buffers(setup).items():
+        alike = buffer.dtype == setup.dtypes[i] and buffer.shape == setup.shapes[i]
+        found[i] = torch.empty_like(tensors[i]) if alike else tensors[i].new_empty(buffer.shape, dtype=buffer.dtype)
+    return found
 
 
-def _launch(
-    run: Run,
-    saved: Saved,
-    tiles: dict[int, Tensor],
-    single: dict[int, Tensor],
-    d_output: Tensor,
-    d_states: Tensor,
-    d_targets: Tensor,
-) -> None:
-    """Tiles a block of keys at a time, then the numbers a head from what the blocks leave."""
-    setup, use = run.setup, run.setup.use.gradient
+def gathered(setup: Setup, tensors: Sequence[Tensor], made: dict[int, Tensor]) -> list[Tensor | None]:
+    """The gradient of every operand, in its shape and dtype; None for values whose gradient is that of a target."""
+    found: list[Tensor | None] = []
+    for i, tensor in enumerate(tensors):
+        if i in setup.plain:
+            found.append(None)
+        else:
+            found.append(_gathered(setup, i, made[i], tensor) if i in made else torch.zeros_like(tensor))
+    return found
+
+
+def scratch(setup: Setup) -> tuple[Buffer, ...]:
+    """What the kernels need beside."""
+    if setup.facts.channel:
+        return tuple(like._replace(name=name) for name, like in _squares(setup).items())
     slots = setup.count * setup.sizes.value_heads
-    blocks = (setup.sizes.key_dim + use.keys - 1) // use.keys
+    shape = (_blocks(setup), setup.facts.sums, slots, setup.use.chunk * setup.facts.span)
+    return (Buffer("sums", shape, torch.float32),)
+
+
+def _by_tile(setup: Setup) -> list[Step]:
+    use, blocks = setup.use.gradient, _blocks(setup)
+    slots = setup.count * setup.sizes.value_heads
     places = setup.use.chunk * setup.facts.span
-    sums = d_output.new_empty((blocks, setup.facts.sums, slots, places), dtype=torch.float32)
-    common = setup.named(run.tensors) | {"table": run.table, "sums": sums, "S": places}
+    common = setup.pointers | {"table": setup.table, "sums": Of("sums"), "S": places}
     arguments = {
-        "scale": run.scale,
+        "scale": Of("scale"),
         "zero": 0.0,
         "once": 1,
         "BK": use.keys,
@@ -63,79 +85,85 @@ def _launch(
         "STAGES": use.stages,
         "num_warps": use.warps,
     }
-    passed = _passed(run, saved, d_output, d_states, d_targets)
-    setup.launch(
-        "gradients", (slots * blocks, 1, 1), common | _written(setup, tiles) | passed | arguments | setup.common
-    )
-    if single:
+    tiles = common | _written(setup, setup.facts.tiled) | _passed(setup) | arguments | setup.common
+    made = [Step("gradients", (slots * blocks, 1, 1), tiles)]
+    if setup.facts.numbered:
         arguments = {"BLOCKS": blocks, "num_warps": 1}
-        setup.launch("numbers", (slots, 1, 1), common | _written(setup, single) | arguments | setup.chunks)
+        single = common | _written(setup, setup.facts.numbered) | arguments | setup.chunks
+        made.append(Step("numbers", (slots, 1, 1), single))
+    return made
 
 
-def _launched_by_block(
-    run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor
-) -> dict[int, Tensor]:
-    """The same where channels decay apart: a program a block of keys, whose parts of numbers a head are summed here."""
-    setup = run.setup
-    parts = (setup.sizes.key_dim + setup.use.gradient_keys - 1) // setup.use.gradient_keys
-    made = {i: _new(setup, i, run.tensors[i]) for i in setup.facts.tiled}
-    numbered = {
-        i: run.tensors[i].new_empty((parts, *run.tensors[i].shape), dtype=torch.float32) for i in setup.facts.numbered
-    }
-    if not setup.empty:
-        passed = _passed(run, saved, d_output, d_states, d_targets) | {"table": run.table}
-        passed |= {"scale": run.scale, "zero": 0.0, "BV": setup.use.gradient_values, "num_warps": setup.use.warps}
-        squares = _gradients_of_pairs(run, saved, passed)
-        common = setup.common | setup.named(run.tensors) | passed | _written(setup, made) | _written(setup, numbered)
-        common |= {"strong": saved.strong, "BK": setup.use.gradient_keys, "STAGES": 2, "num_stages": 2}
-        grid = (setup.count * parts, setup.sizes.value_heads, 1)
-        growing = {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers}
-        setup.launch("gradients", grid, common | squares | growing)
-        setup.launch("gradients_strong", grid, common | {"LEVELS": setup.use.chunk.bit_length() - 1})
-    return made | {i: part.sum(0).to(run.tensors[i].dtype) for i, part in numbered.items()}
+def _squares(setup: Setup) -> dict[str, Buffer]:
+    """The gradients of P and -L by their names, and the buffer that each has the form of."""
+    names = {"reads": "seen_pairs", "inverse": "row_pairs"}
+    return {names[buffer.name]: buffer for buffer in setup.buffers if buffer.name in names}
 
 
-def _gradients_of_pairs(run: Run, saved: Saved, passed: dict[str, Any]) -> dict[str, Tensor | None]:
-    """The gradients of P and -L, once a chunk."""
-    like = {"seen_pairs": saved.reads, "row_pairs": saved.inverse}
-    squares = {name: None if buffer is None else torch.empty_like(buffer) for name, buffer in like.items()}
-    needed = ("table", "deltas", "d_targets", "d_output", "scale", "zero", "tokens", "V", "BV", "num_warps")
-    given = {name: passed[name] for name in needed} | {"STAGES": 3}
-    run.setup.launch("pairs", (run.setup.count, run.setup.sizes.value_heads, 1), run.setup.common | squares | given)
-    return squares
+def _by_block(setup: Setup) -> list[Step]:
+    """A program a chunk, then programs a block of keys."""
+    use, heads = setup.use, setup.sizes.value_heads
+    passed = setup.common | _passed(setup)
+    passed |= {"table": setup.table, "scale": Of("scale"), "zero": 0.0, "BV": use.gradient_values}
+    passed |= {"num_warps": use.warps}
+    made = _squares(setup)
+    squares = {name: Of(name) if name in made else None for name in ("seen_pairs", "row_pairs")}
+    taken = {name: value for name, value in passed.items() if name not in KEPT}
+    every = passed | setup.pointers | _written(setup, (*setup.facts.tiled, *setup.facts.numbered))
+    every |= {"strong": setup.of("strong"), "BK": use.gradient_keys, "STAGES": 2, "num_stages": 2}
+    growing = {"LIMIT": WEAKEST, "maxnreg": use.channel_registers}
+    grid = (setup.count * _parts(setup), heads, 1)
+    return [
+        Step("pairs", (setup.count, heads, 1), taken | squares | {"STAGES": 3}),
+        Step("gradients", grid, every | squares | growing),
+        Step("gradients_strong", grid, every | {"LEVELS": use.chunk.bit_length() - 1}),
+    ]
 
 
-def _passed(run: Run, saved: Saved, d_output: Tensor, d_states: Tensor, d_targets: Tensor) -> dict[str, Any]:
+def _passed(setup: Setup) -> dict[str, Any]:
     """What the serial passes left."""
     return {
-        "decay": saved.decay,
-        "sign": saved.sign,
-        "bonus": saved.bonus,
-        "states": saved.states,
-        "d_states": d_states,
-        "deltas": saved.deltas,
-        "d_targets": d_targets,
-        "d_output": d_output,
-        "tokens": run.setup.sizes.batch * run.setup.sizes.tokens,
-        "V": run.setup.sizes.value_dim,
+        "decay": setup.of("decay"),
+        "sign": setup.of("sign"),
+        "bonus": setup.of("bonus"),
+        "states": Of("states"),
+        "d_states": Of("d_states"),
+        "deltas": Of("deltas"),
+        "d_targets": Of("d_targets"),
+        "d_output": Of("d_output"),
+        "tokens": setup.sizes.batch * setup.sizes.tokens,
+        "V": setup.sizes.value_dim,
     }
 
 
-def _written(setup: Setup, buffers: dict[int, Tensor]) -> dict[str, Tensor]:
+def _written(setup: Setup, places: Iterable[int]) -> dict[str, Of]:
     """Gradients by their names in the kernels."""
-    return {f"g_{setup.facts.operands[i]}": buffer for i, buffer in buffers.items()}
+    return {_name(setup, i): Of(_name(setup, i)) for i in places}
 
 
-def _new(setup: Setup, place: int, like: Tensor) -> Tensor:
-    """An empty gradient; of an address that value heads share, one a value head in float32, whose sum is to come."""
-    if place not in setup.facts.addresses or setup.sizes.heads == setup.sizes.value_heads:
-        return torch.empty_like(like)
-    shape = (*like.shape[:2], setup.sizes.value_heads, setup.sizes.key_dim)
-    return like.new_empty(shape, dtype=torch.float32)
+def _name(setup: Setup, place: int) -> str:
+    return f"g_{setup.facts.operands[place]}"
 
 
-def _gathered(setup: Setup, made: Tensor, like: Tensor) -> Tensor:
+def _tile(setup: Setup, place: int) -> Buffer:
+    shape, sizes = setup.shapes[place], setup.sizes
+    if place not in setup.facts.addresses or sizes.heads == sizes.value_heads:
+        return Buffer(_name(setup, place), shape, setup.dtypes[place])
+    return Buffer(_name(setup, place), (*shape[:2], sizes.value_heads, sizes.key_dim), torch.float32)
+
+
+def _gathered(setup: Setup, place: int, made: Tensor, like: Tensor) -> Tensor:
     if made.shape == like.shape:
         return made
+    if place in setup.facts.numbered:
+        return made.sum(0).to(like.dtype)
     shared = setup.sizes.value_heads // setup.sizes.heads
     return made.view(*made.shape[:2], setup.sizes.heads, shared, made.shape[-1]).sum(3).to(like.dtype)
+
+
+def _blocks(setup: Setup) -> int:
+    return (setup.sizes.key_dim + setup.use.gradient.keys - 1) // setup.use.gradient.keys
+
+
+def _parts(setup: Setup) -> int:
+    return (setup.sizes.key_dim + setup.use.gradient_keys - 1) // setup.use.gradient_keys

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from archsearch.kernels.triton import gradient_launch, serial_launch
+from archsearch.kernels.triton import ahead, gradient_launch, serial_launch
 from archsearch.kernels.triton.launcher import ALIGNED
 from archsearch.kernels.triton.plan import WEAKEST, power
-from archsearch.kernels.triton.run import Run
+from archsearch.kernels.triton.program import Program
 from archsearch.kernels.triton.setup import Saved, Setup, packed_chunks
+from archsearch.kernels.triton.steps import Buffer, Memory, Of, Step
 
 
 def forward(
@@ -28,29 +29,30 @@ def forward(
 
     `keep`: with the state at every chunk's start and D, which the backward computes again where they are missing.
     """
-    run = _run(setup, tensors, cu_seqlens, scale)
-    output, state = new_results(setup, tensors[0])
-    saved = setup.new(tensors[0], keep=keep)
-    _prepare(run, saved)
-    serial_launch.scan_forward(run, saved, initial, results=(output, state), keep=keep)
-    return output, state, saved
+    program = forward_program(setup, keep=keep, initial=initial is not None)
+    if not program.prepared:
+        after = [_backward(setup, states=True, initial=initial is not None, final=False)] if keep else []
+        ahead.prepare([program, *after], setup.device)
+    tensors = [laid_out(tensor) for tensor in tensors]
+    output, state = new_results(setup)
+    rooms = [memory.new(setup.device) for memory in program.memories]
+    start = None if initial is None else laid_out(initial)
+    program(scale, (*tensors, *_packed(setup, cu_seqlens), start, output, state), rooms)
+    return output, state, Saved(rooms[0], keep)
 
 
-def new_results(setup: Setup, like: Tensor) -> tuple[Tensor, Tensor]:
-    """An empty output and final state beside `like`."""
-    sizes = setup.sizes
-    shape = (sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
-    states = (sizes.sequences, sizes.value_heads, sizes.key_dim, sizes.value_dim)
-    return like.new_empty(shape, dtype=setup.output_dtype), like.new_empty(states, dtype=torch.float32)
+def new_results(setup: Setup) -> tuple[Tensor, Tensor]:
+    """An empty output and final state."""
+    return _empty(setup, setup.output), _empty(setup, setup.state)
 
 
 class Gradients(NamedTuple):
     """Of every operand, in its dtype, None for values whose gradient is a part of `targets` [rows, B, T, HV, V]; of the
-    initial state in float32.
+    initial state in float32, None where there was none.
     """
 
     operands: list[Tensor | None]
-    initial: Tensor
+    initial: Tensor | None
     targets: Tensor
 
 
@@ -65,32 +67,56 @@ def backward(
     scale: float,
 ) -> Gradients:
     """The gradients that reach operands and initial state from those of output and final state."""
-    run = _run(setup, tensors, cu_seqlens, scale)
-    if saved.states is None:
-        again = setup.new(tensors[0], keep=True)
-        saved = saved._replace(states=again.states, deltas=again.deltas)
-        serial_launch.scan_forward(run, saved, initial, results=None, keep=True)
-    assert saved.states is not None
-    d_states, d_targets = torch.empty_like(saved.states), new_targets(setup, tensors[0])
-    d_initial = new_results(setup, tensors[0])[1]
-    d_output = laid_out(d_output)
-    end = None if d_state is None else d_state.contiguous()
-    serial_launch.scan_back(run, saved, d_output, end, d_initial, d_states, d_targets)
-    found = gradient_launch.take_gradients(run, saved, d_output, d_states, d_targets)
-    return Gradients(found, d_initial, d_targets)
+    program = _backward(setup, states=saved.states, initial=initial is not None, final=d_state is not None)
+    if not program.prepared:
+        ahead.prepare([program], setup.device)
+    tensors = [laid_out(tensor) for tensor in tensors]
+    made = gradient_launch.new_gradients(setup, tensors)
+    d_targets = _empty(setup, setup.targets)
+    d_initial = None if initial is None else _empty(setup, setup.state)
+    rooms = [saved.room, *[memory.new(setup.device) for memory in program.memories[1:]]]
+    start = None if initial is None else laid_out(initial)
+    end = None if d_state is None else laid_out(d_state)
+    ends = (start, laid_out(d_output), end, d_targets)
+    given = () if d_initial is None else (d_initial,)
+    program(scale, (*tensors, *_packed(setup, cu_seqlens), *ends, *made.values(), *given), rooms)
+    return Gradients(gradient_launch.gathered(setup, tensors, made), d_initial, d_targets)
 
 
 def whole(setup: Setup, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], targets: Tensor) -> list[Tensor]:
     """The gradient of every operand, those that are a part of `targets` taken from there."""
-    pairs = enumerate(zip(gradients, tensors, strict=True))
-    return [targets[setup.plain[i]].to(like.dtype) if found is None else found for i, (found, like) in pairs]
+    found: list[Tensor] = []
+    for i, gradient in enumerate(gradients):
+        if gradient is None:
+            gradient = targets[setup.plain[i]]
+            gradient = gradient if gradient.dtype == tensors[i].dtype else gradient.to(tensors[i].dtype)
+        found.append(gradient)
+    return found
 
 
-def new_targets(setup: Setup, like: Tensor) -> Tensor:
-    """An empty gradient of the rows' targets beside `like`."""
-    sizes = setup.sizes
-    shape = (setup.facts.rows, sizes.batch, sizes.tokens, sizes.value_heads, sizes.value_dim)
-    return like.new_empty(shape, dtype=setup.use.storage)
+def all_gradients(setup: Setup, tensors: Sequence[Tensor], apart: Sequence[Tensor], targets: Tensor) -> list[Tensor]:
+    """The same from the gradients that are no part of `targets` alone."""
+    rest = iter(apart)
+    return whole(setup, tensors, [None if i in setup.plain else next(rest) for i in range(len(tensors))], targets)
+
+
+def fake_gradients(setup: Setup, tensors: Sequence[Tensor], initial: Tensor | None) -> list[Tensor]:
+    """What an operation of the pass back returns, unwritten: gradients apart, that of the initial state, of targets."""
+    state = new_results(setup)[1]
+    return [
+        *(tensor.new_empty(tensor.shape) for i, tensor in enumerate(tensors) if i not in setup.plain),
+        state if initial is None else state.to(initial.dtype),
+        new_targets(setup),
+    ]
+
+
+def new_targets(setup: Setup) -> Tensor:
+    """An empty gradient of the rows' targets."""
+    return _empty(setup, setup.targets)
+
+
+def _empty(setup: Setup, buffer: Buffer) -> Tensor:
+    return torch.empty(buffer.shape, dtype=buffer.dtype, device=setup.device)
 
 
 def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -122,45 +148,77 @@ def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: flo
     return output, after
 
 
-def _run(setup: Setup, tensors: Sequence[Tensor], cu_seqlens: Tensor | None, scale: float) -> Run:
-    table, offsets = (None, None) if cu_seqlens is None else packed_chunks(setup, cu_seqlens)
-    return Run(setup, [laid_out(tensor) for tensor in tensors], scale, table, offsets)
-
-
 def laid_out(tensor: Tensor) -> Tensor:
     """The tensor as kernels and tensor descriptors take it: contiguous, from an aligned address on."""
     tensor = tensor.contiguous()
     return tensor.clone() if tensor.data_ptr() % ALIGNED else tensor
 
 
-def _prepare(run: Run, saved: Saved) -> None:
+def _packed(setup: Setup, cu_seqlens: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    return (None, None) if cu_seqlens is None else packed_chunks(setup, cu_seqlens)
+
+
+def forward_program(setup: Setup, *, keep: bool, initial: bool) -> Program:
+    """Worked out once: what a call without gradients, or with them, launches."""
+    key = ("forward", keep, initial)
+    if key not in setup.programs:
+        steps = [*solving_steps(setup), *serial_launch.scan_forward(setup, initial=initial, results=True, keep=keep)]
+        memories = [setup.whole if keep else setup.kept, *rooms_of(serial_launch.pieces_of(setup))]
+        setup.programs[key] = setup.program(steps, (*brought(setup), setup.output, setup.state), memories)
+    return setup.programs[key]
+
+
+def _backward(setup: Setup, *, states: bool, initial: bool, final: bool) -> Program:
+    """Worked out once. `states`: whether the forward has left the states and D; `final`: a gradient of the state."""
+    key = ("backward", states, initial, final)
+    if key not in setup.programs:
+        again = [] if states else serial_launch.scan_forward(setup, initial=initial, results=False, keep=True)
+        steps = [*again, *serial_launch.scan_back(setup, final=final), *gradient_launch.steps(setup)]
+        ends = (setup.output._replace(name="d_output"), setup.state._replace(name="d_final"), setup.targets)
+        d_initial = setup.state._replace(name="d_initial")
+        given = (*brought(setup), *ends, *gradient_launch.gradient_buffers(setup).values())
+        d_states = next(buffer for buffer in setup.buffers if buffer.name == "states")._replace(name="d_states")
+        own = [d_states, *gradient_launch.scratch(setup), *serial_launch.pieces_of(setup)]
+        own += [] if initial else [d_initial]
+        own += [] if states else setup.again.buffers
+        memories = [setup.whole if states else setup.kept, *rooms_of(tuple(own))]
+        setup.programs[key] = setup.program(steps, (*given, d_initial) if initial else given, memories)
+    return setup.programs[key]
+
+
+def rooms_of(buffers: tuple[Buffer, ...]) -> tuple[Memory, ...]:
+    """Room for a pass alone; none where it needs none."""
+    return (Memory.of(buffers),) if buffers else ()
+
+
+def brought(setup: Setup) -> tuple[Buffer, ...]:
+    """What both passes are given first."""
+    packed = (Buffer("table", (setup.count, 2), torch.int64), Buffer("offsets", (), torch.int64))
+    return (*setup.operands, *packed, setup.state._replace(name="initial"))
+
+
+def solving_steps(setup: Setup) -> list[Step]:
     """G, its sign, what decays leave of a state, T, P T, factors, the bonus's weight and decayed rows of each chunk."""
-    setup = run.setup
     if setup.empty:
-        return
-    named = setup.named(run.tensors)
+        return []
     grid = (setup.count, setup.sizes.value_heads, 1)
-    solved = setup.common | {
-        "table": run.table,
-        "decay": saved.decay,
-        "sign": saved.sign,
-        "inverse": saved.inverse,
-        "reads": saved.reads,
-        "scale": run.scale,
+    solved = setup.common | setup.pointers | {name: setup.of(name) for name in ("decay", "sign", "inverse", "reads")}
+    solved |= {
+        "table": setup.table,
+        "scale": Of("scale"),
         "BK": setup.use.solve_keys,
         "SOLVE": setup.use.solve_dtype,
         "SOLVE_PRECISION": setup.use.solve,
         "num_warps": setup.use.warps,
         "num_stages": 2,
     }
-    rest: dict[str, Any] = {"carry": saved.carry, "factors": saved.factors, "bonus": saved.bonus, "zero": 0.0}
+    rest: dict[str, Any] = {name: setup.of(name) for name in ("carry", "factors", "bonus")} | {"zero": 0.0}
     if not setup.facts.channel:
-        setup.launch("solve", grid, named | solved | rest)
-        return
-    rest |= {name: getattr(saved, name) for name in ("strong", "kept_residual", "kept_write", "kept_read")}
-    setup.launch("solve", grid, named | solved | rest | {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers})
-    levels = {"strong": saved.strong, "LEVELS": setup.use.chunk.bit_length() - 1}
-    setup.launch("solve_strong", grid, named | solved | levels)
+        return [Step("solve", grid, solved | rest | {"maxnreg": setup.use.solve_registers})]
+    rest |= {name: setup.of(name) for name in ("strong", "kept_residual", "kept_write", "kept_read")}
+    rest |= {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers}
+    levels = {"strong": setup.of("strong"), "LEVELS": setup.use.chunk.bit_length() - 1}
+    return [Step("solve", grid, solved | rest), Step("solve_strong", grid, solved | levels)]
 
 
 def _blocks(size: int, block: int) -> int:

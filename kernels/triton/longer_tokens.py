@@ -22,7 +22,11 @@ from archsearch.kernels.triton.cutting import Cut, Number, Part, Point, Vector
 def run(cut: Cut, key: str, call: Call, chunk_size: int | None) -> Result:
     """All tokens of all sequences of the rule that was cut; `key` is that of the cut form."""
     chunk = None if chunk_size is None else cut.times * chunk_size
-    result = operation.run(cut.form, key, lengthened(cut, call), chunk)
+    return shortened(cut, call, operation.run(cut.form, key, lengthened(cut, call), chunk))
+
+
+def shortened(cut: Cut, call: Call, result: Result) -> Result:
+    """The result of the rule's own call, from that of the cut form."""
     output = result.output[:, cut.reads_at :: cut.times].to(call.output_dtype).contiguous()
     return Result(output, result.state[:, :, : call.key_dim] if cut.spare else result.state)
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from archsearch.kernels.call import Call, Result
 from archsearch.kernels.triton import eager, launch
-from archsearch.kernels.triton.setup import setup_of
+from archsearch.kernels.triton.setup import Saved, setup_of, setup_of_plain
 from archsearch.lowering import NormalForm
 
-Forward = tuple[Tensor, Tensor, list[Tensor]]
-"""Output, state, and those buffers of `Saved` that the rule has."""
+Forward = tuple[Tensor, Tensor, Tensor]
+"""Output, state, and the memory of `Saved`."""
 
 
 def run(form: NormalForm, key: str, call: Call, chunk_size: int | None) -> Result:
@@ -23,7 +23,7 @@ def run(form: NormalForm, key: str, call: Call, chunk_size: int | None) -> Resul
     start = call.initial_state
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *(() if start is None else (start,))))
     if eager.applies(tensors):
-        setup = setup_of(key, tensors, start, call.cu_seqlens, chunk_size or 0)
+        setup = setup_of_plain(key, tensors, start, call.cu_seqlens, chunk_size or 0)
         return Result(*eager.Chunkwise.apply(setup, call.cu_seqlens, call.scale, keep, start, *tensors))
     output, state, _ = chunkwise(tensors, start, call.cu_seqlens, call.scale, chunk_size or 0, keep, key)
     return Result(output, state)
@@ -46,7 +46,7 @@ def chunkwise(
     chunk_size: int,
     keep: bool,
     key: str,
-) -> tuple[Tensor, Tensor, list[Tensor]]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """`Forward`. `tensors` in the order of the form's operands; chunk_size 0: the plan's choice.
 
     `keep`: the state at every chunk's start and D are left for the backward, which else computes them again.
@@ -54,7 +54,7 @@ def chunkwise(
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
     with torch.cuda.device_of(tensors[0]):
         output, state, saved = launch.forward(setup, tensors, initial_state, cu_seqlens, scale, keep=keep)
-    return output, state, [buffer for buffer in saved if buffer is not None]
+    return output, state, saved.room
 
 
 @chunkwise.register_fake
@@ -68,8 +68,8 @@ def _(
     key: str,
 ) -> Forward:
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
-    output, state = launch.new_results(setup, tensors[0])
-    return output, state, [buffer for buffer in setup.new(tensors[0], keep=keep) if buffer is not None]
+    output, state = launch.new_results(setup)
+    return output, state, (setup.whole if keep else setup.kept).new(output.device)
 
 
 @torch.library.custom_op("archsearch::chunkwise_backward", mutates_args=())
@@ -77,7 +77,7 @@ def chunkwise_backward(
     tensors: Sequence[Tensor],
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
-    saved: Sequence[Tensor],
+    saved: Tensor,
     d_output: Tensor | None,
     d_state: Tensor | None,
     scale: float,
@@ -92,10 +92,13 @@ def chunkwise_backward(
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
     with torch.cuda.device_of(tensors[0]):
         if d_output is None:
-            d_output = torch.zeros_like(launch.new_results(setup, tensors[0])[0])
-        kept = setup.saved(saved, keep=keep)
+            d_output = torch.zeros_like(launch.new_results(setup)[0])
+        kept = Saved(saved, states=keep)
         found = launch.backward(setup, tensors, initial_state, cu_seqlens, kept, d_output, d_state, scale)
-    d_initial = found.initial if initial_state is None else found.initial.to(initial_state.dtype)
+    if initial_state is None or found.initial is None:
+        d_initial = launch.new_results(setup)[1]
+    else:
+        d_initial = found.initial.to(initial_state.dtype)
     return [*(gradient for gradient in found.operands if gradient is not None), d_initial, found.targets]
 
 
@@ -104,7 +107,7 @@ def _(
     tensors: Sequence[Tensor],
     initial_state: Tensor | None,
     cu_seqlens: Tensor | None,
-    saved: Sequence[Tensor],
+    saved: Tensor,
     d_output: Tensor | None,
     d_state: Tensor | None,
     scale: float,
@@ -112,32 +115,25 @@ def _(
     keep: bool,
     key: str,
 ) -> list[Tensor]:
-    setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
-    state = launch.new_results(setup, tensors[0])[1]
-    return [
-        *(tensor.new_empty(tensor.shape) for i, tensor in enumerate(tensors) if i not in setup.plain),
-        state if initial_state is None else state.to(initial_state.dtype),
-        launch.new_targets(setup, tensors[0]),
-    ]
+    return launch.fake_gradients(setup_of(key, tensors, initial_state, cu_seqlens, chunk_size), tensors, initial_state)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Forward) -> None:
     tensors, initial_state, cu_seqlens, ctx.scale, ctx.chunk_size, ctx.keep, ctx.key = inputs
     ctx.count = len(tensors)
-    ctx.save_for_backward(*tensors, initial_state, cu_seqlens, *output[2])
+    ctx.save_for_backward(*tensors, initial_state, cu_seqlens, output[2])
     ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx: Any, d_output: Tensor | None, d_state: Tensor | None, _: list[Tensor | None]) -> tuple[Any, ...]:
+def _gradients(ctx: Any, d_output: Tensor | None, d_state: Tensor | None, _: Tensor | None) -> tuple[Any, ...]:
     tensors = list(ctx.saved_tensors[: ctx.count])
-    initial_state, cu_seqlens, *saved = ctx.saved_tensors[ctx.count :]
+    initial_state, cu_seqlens, saved = ctx.saved_tensors[ctx.count :]
     settings = (ctx.scale, ctx.chunk_size, ctx.keep, ctx.key)
     *found, d_initial, d_targets = chunkwise_backward(
         tensors, initial_state, cu_seqlens, saved, d_output, d_state, *settings
     )
-    setup, rest = setup_of(ctx.key, tensors, initial_state, cu_seqlens, ctx.chunk_size), iter(found)
-    apart = [None if i in setup.plain else next(rest) for i in range(len(tensors))]
-    operands = launch.whole(setup, tensors, apart, d_targets)
+    setup = setup_of(ctx.key, tensors, initial_state, cu_seqlens, ctx.chunk_size)
+    operands = launch.all_gradients(setup, tensors, found, d_targets)
     return operands, None if initial_state is None else d_initial, None, None, None, None, None
 
 

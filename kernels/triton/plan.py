@@ -5,7 +5,7 @@ Nothing is tuned at run time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton.language as tl
@@ -51,7 +51,7 @@ class Plan:
 
     Products take operands of `dtype` with `precision` (`solve_dtype`, `solve`: those of the inverse); `storage` is the
     dtype of buffers between kernels. `solve_registers`: at most so many a thread of `solve`. `segments`: pieces of a
-    sequence that run side by side.
+    sequence that run side by side; `pieces`: of the scan that finds what each sends on.
     """
 
     chunk: int
@@ -59,6 +59,7 @@ class Plan:
     solve_keys: int
     solve_registers: int | None
     scan: Serial
+    pieces: Serial
     reverse: Serial
     segments: int
     gradient: Gradient
@@ -81,6 +82,8 @@ class Problem:
     channel: bool
     residual: bool
     bonus: bool
+    moved: int
+    """Tiles of K channels that move the state: those of residuals and writes."""
     key_dim: int
     value_dim: int
     tokens: int
@@ -116,6 +119,7 @@ def plan(problem: Problem, chunk_size: int | None) -> Plan:
         solve_keys=min(keys, 32 if problem.channel or wide else 128),
         solve_registers=_solve_registers(problem, wide=wide),
         scan=serial,
+        pieces=_pieces(serial, problem.moved * chunk),
         reverse=serial,
         segments=segments,
         gradient=_gradient(problem, keys, values, wide=wide),
@@ -148,6 +152,14 @@ def _serial(problem: Problem, keys: int, values: int, *, wide: bool, segments: i
     return Serial(min(values, block), 8 if min(values, block) == 128 else 4, stages, descriptors=_describable(problem))
 
 
+def _pieces(scan: Serial, rows: int) -> Serial:
+    """Without reads or output two programs of four warps fit on a processor, which is faster than one of eight, and
+    than three stages of more than 96 rows of K channels, of which only one fits.
+    """
+    half = replace(scan, values=64, warps=4) if scan.values == 128 else scan
+    return replace(half, stages=min(2, half.stages)) if rows > 96 else half
+
+
 def _solve_registers(problem: Problem, *, wide: bool) -> int | None:
     """Where a few are wanting to run three programs of four warps on a processor, those few are spilled."""
     return None if wide or problem.channel or problem.span > 1 or not problem.residual else 168
@@ -161,12 +173,14 @@ def _describable(problem: Problem) -> bool:
 
 
 def _segments(problem: Problem, chunk: int) -> int:
-    """A power of two of pieces that fills the card when there are fewer lanes than half its processors."""
+    """A power of two of pieces that fills the card when there are fewer lanes than a quarter of its processors."""
     if problem.packed or problem.processors == 0 or problem.key_dim > 128:
         return 1
     chunks = (problem.tokens + chunk - 1) // chunk
+    if problem.lanes * 4 > problem.processors:
+        return 1
     pieces = 1
-    while problem.lanes * pieces * 4 <= problem.processors and chunks >= 2 * pieces * SHORTEST_PIECE:
+    while problem.lanes * pieces * 2 <= problem.processors and chunks >= 2 * pieces * SHORTEST_PIECE:
         pieces *= 2
     return pieces
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from archsearch.kernels.triton import generation, modules
 from archsearch.kernels.triton.launcher import Launcher
 from archsearch.kernels.triton.plan import power
+from archsearch.kernels.triton.steps import Of, Step
+
+JOINING = "combine"
+"""The kernel's name."""
 
 
 def launcher() -> Launcher:
@@ -15,35 +16,30 @@ def launcher() -> Launcher:
     return Launcher(modules.load("combine", generation.joining()))
 
 
-def joined(
-    launch: Launcher,
-    local: Tensor,
-    transition: Tensor,
-    entering: Tensor | None,
-    segments: int,
-    *,
-    reverse: bool = False,
-) -> Tensor:
-    """States [sequences * HV * segments, V, K] at the pieces' starts (their gradients at the ends, in reverse).
+def joined(pieces: int, segments: int, key_dim: int, value_dim: int, entering: str | None, *, reverse: bool) -> Step:
+    """States at the pieces' starts (their gradients at the ends, in reverse), in the buffer "reached".
 
-    `local` [pieces, V, K] and `transition` [pieces, K, K] are each piece's own; `entering` [sequences, HV, K, V].
+    "local" [pieces, V, K] is what each piece sends on: the first one, which starts from what `entering` names
+    [sequences, HV, K, V], all of it. "transitions" [pieces, K, K] are those of the pieces between first and last.
+    There are `segments` pieces a sequence and head.
     """
-    pieces, value_dim, key_dim = local.shape
-    reached = torch.empty_like(local)
     values = 16
-    arguments = {
-        "local": local,
-        "transition": transition,
-        "entering": entering,
-        "reached": reached,
-        "K": key_dim,
-        "V": value_dim,
-        "KP": power(key_dim),
-        "BV": values,
-        "SEGMENTS": segments,
-        "ENTERS": entering is not None,
-        "REVERSED": reverse,
-        "num_warps": 4,
-    }
-    launch("combine", (pieces // segments * ((value_dim + values - 1) // values), 1, 1), arguments)
-    return reached
+    grid = (pieces // segments * ((value_dim + values - 1) // values), 1, 1)
+    return Step(
+        "combine",
+        grid,
+        {
+            "local": Of("local"),
+            "transition": Of("transitions"),
+            "entering": None if entering is None else Of(entering),
+            "reached": Of("reached"),
+            "K": key_dim,
+            "V": value_dim,
+            "KP": power(key_dim),
+            "BV": values,
+            "SEGMENTS": segments,
+            "ENTERS": entering is not None,
+            "REVERSED": reverse,
+            "num_warps": 8,
+        },
+    )

@@ -135,6 +135,12 @@ def rows_of(form: NormalForm) -> Rows:
     )
 
 
+def moved(form: NormalForm) -> int:
+    """How many tiles of K channels residuals and writes take."""
+    rows = rows_of(form)
+    return len(_names((*rows.residual, *rows.write)))
+
+
 def serial_holes(form: NormalForm) -> dict[str, str]:
     """The holes of `scan` and `reverse`."""
     rows = rows_of(form)
@@ -301,19 +307,20 @@ def _output(rows: Rows) -> list[str]:
 
 def _delta_stores(count: int) -> list[str]:
     """Tiles [BV, C] written as the rows [C, V] of a slot."""
+    rows = [f"(slot * SPAN + {r}) * C" for r in range(count)]
     return [
-        f"store_rows(deltas, (slot * SPAN + {r}) * C, places < C, block * BV, delta_{r}, V, V, C, BV)"
-        for r in range(count)
+        f"store_rows(deltas, 0, {row}, 0, {row}, places < C, block * BV, delta_{r}, V, V, C, BV, TMA)"
+        for r, row in enumerate(rows)
     ]
 
 
 def _target_stores(count: int) -> list[str]:
     """Tiles [BV, C] written as the tokens' rows of [rows, tokens, HV, V]."""
-    at = "({r} * tokens + start) * HV + head"
-    return [
-        f"store_rows(d_targets, {at.format(r=r)}, here, block * BV, d_target_{r}, HV * V, V, C, BV)"
-        for r in range(count)
-    ]
+    lines: list[str] = []
+    for r in range(count):
+        at = f"{r} * sequences + sequence, first, head, ({r} * tokens + start) * HV + head"
+        lines.append(f"store_rows(d_targets, {at}, here, block * BV, d_target_{r}, HV * V, V, C, BV, TMA)")
+    return lines
 
 
 def _d_deltas(rows: Rows) -> list[str]:

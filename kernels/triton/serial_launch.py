@@ -1,91 +1,110 @@
-"""The serial kernels run over buffers: whole sequences, or pieces of them side by side that are joined exactly."""
+"""Launches of the serial kernels: whole sequences, or pieces of them side by side that are joined exactly."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
+import torch
 
 from archsearch.kernels.triton import segments
 from archsearch.kernels.triton.plan import Serial
-from archsearch.kernels.triton.run import Run
-from archsearch.kernels.triton.setup import Saved
+from archsearch.kernels.triton.setup import Setup
+from archsearch.kernels.triton.steps import Buffer, Of, Step, Tile
 
 
-def scan_forward(
-    run: Run, saved: Saved, initial: Tensor | None, *, results: tuple[Tensor, Tensor] | None, keep: bool
-) -> None:
-    """The pass forward: writes `results` (output, final state) and, to `keep`, states at the chunks' starts and D."""
-    setup = run.setup
+def scan_forward(setup: Setup, *, initial: bool, results: bool, keep: bool) -> list[Step]:
+    """The pass forward, from "initial" where there is one.
+
+    `results`: it writes "output" and "final"; `keep`: "states" at the chunks' starts and "deltas".
+    """
     if not setup.lanes:
-        return
+        return []
     use, pieces = setup.use.scan, setup.use.segments
-    tiles = _tiles(run, saved, use)
-    if setup.facts.bonus:
-        tiles |= setup.named(run.tensors)
-    common = _common(run, use)
-    start = None if initial is None else initial.contiguous()
-    nothing = {"output": None, "final": None, "states": None, "deltas": None, "transition": None, "bonus": saved.bonus}
+    start = "initial" if initial else None
+    steps: list[Step] = []
     if pieces > 1:
-        local = _new_pieces(run, saved)
-        passed = {**nothing, "transition": saved.transitions, "initial": None, "final": local}
-        blocks = _blocks(setup.sizes.value_dim, use.values) + _blocks(setup.use.key_size, use.values)
-        flags = {"OUTPUT": False, "SAVE": False, "INITIAL": False, "PIECES": True}
-        setup.launch("scan", (blocks * setup.lanes * pieces, 1, 1), tiles | passed | common | flags)
-        assert saved.transitions is not None
-        start = segments.joined(setup.join, local, saved.transitions, start, pieces)
-    passed = {**nothing, "initial": start}
-    if results is not None:
-        passed |= {"output": results[0], "final": results[1]}
+        steps += [_sent_on(setup, start), _joined(setup, start, reverse=False)]
+        start = "reached"
+    passed = _nothing(setup) | {"initial": None if start is None else Of(start)}
+    if results:
+        passed |= {"output": _rows(setup.output, setup, use), "final": Of("final")}
     if keep:
-        passed |= {"states": saved.states, "deltas": saved.deltas}
-    flags = {"OUTPUT": results is not None, "SAVE": keep, "INITIAL": start is not None, "PIECES": False}
+        passed |= _kept(setup, use)
+    flags = {"OUTPUT": results, "SAVE": keep, "INITIAL": start is not None, "PIECES": False}
     grid = (_blocks(setup.sizes.value_dim, use.values) * setup.lanes * pieces, 1, 1)
-    setup.launch("scan", grid, tiles | passed | common | flags)
+    return [*steps, Step("scan", grid, _scanned(setup, use) | passed | flags)]
 
 
-def scan_back(
-    run: Run,
-    saved: Saved,
-    d_output: Tensor,
-    d_final: Tensor | None,
-    d_initial: Tensor,
-    d_states: Tensor,
-    d_targets: Tensor,
-) -> None:
-    """The pass back: the gradient of the state that leaves each chunk, of the targets, of the initial state."""
-    setup = run.setup
+def _sent_on(setup: Setup, initial: str | None) -> Step:
+    """What each piece but the last sends on, and the transitions of those between the first and the last."""
+    use, pieces = setup.use.pieces, setup.use.segments
+    start = None if initial is None else Of(initial)
+    passed = {"transition": Of("transitions"), "initial": start, "final": Of("local")}
+    blocks = (pieces - 1) * _blocks(setup.sizes.value_dim, use.values)
+    blocks += (pieces - 2) * _blocks(setup.use.key_size, use.values)
+    flags = {"OUTPUT": False, "SAVE": False, "INITIAL": initial is not None, "PIECES": True}
+    return Step("scan", (blocks * setup.lanes, 1, 1), _scanned(setup, use) | _nothing(setup) | passed | flags)
+
+
+def _nothing(setup: Setup) -> dict[str, Any]:
+    """What a scan can write, not written."""
+    none = dict.fromkeys(("output", "final", "states", "deltas", "transition"))
+    return {**none, "bonus": setup.of("bonus")}
+
+
+def _scanned(setup: Setup, use: Serial) -> dict[str, Any]:
+    tiles = _tiles(setup, use) | _common(setup, use)
+    return tiles | setup.pointers if setup.facts.bonus else tiles
+
+
+def scan_back(setup: Setup, *, final: bool) -> list[Step]:
+    """The pass back: the gradient of the state that leaves each chunk, of the targets, of the initial state.
+
+    It starts from "d_output" and, with `final`, from "d_final".
+    """
     if not setup.lanes:
-        return
+        return []
     use, pieces = setup.use.reverse, setup.use.segments
-    tiles = _tiles(run, saved, use)
-    tiles["d_output"] = _rows(d_output, setup.use.chunk, use.values) if use.descriptors else d_output
-    common = _common(run, use) | {"tokens": setup.sizes.batch * setup.sizes.tokens}
-    grid = (_blocks(setup.sizes.value_dim, use.values) * setup.lanes * pieces, 1, 1)
-    end = d_final
+    sizes = setup.sizes
+    common = _tiles(setup, use) | _common(setup, use)
+    common |= {"d_output": _rows(setup.output._replace(name="d_output"), setup, use)}
+    common |= {"tokens": sizes.batch * sizes.tokens, "sequences": sizes.batch}
+    programs = _blocks(sizes.value_dim, use.values) * setup.lanes
+    end = "d_final" if final else None
+    steps: list[Step] = []
     if pieces > 1:
-        local = _new_pieces(run, saved)
-        passed = {"d_final": None, "d_initial": local, "d_states": None, "d_targets": None}
-        setup.launch("reverse", grid, tiles | common | passed | {"PIECES": True, "FINAL": False})
-        assert saved.transitions is not None
-        end = segments.joined(setup.join, local, saved.transitions, d_final, pieces, reverse=True)
-    passed = {"d_final": end, "d_initial": d_initial, "d_states": d_states, "d_targets": d_targets}
-    setup.launch("reverse", grid, tiles | common | passed | {"PIECES": False, "FINAL": end is not None})
+        passed = {"d_initial": Of("local"), "d_final": Of("d_final") if final else None}
+        passed |= {"d_states": None, "d_targets": None}
+        flags = {"PIECES": True, "FINAL": final}
+        steps.append(Step("reverse", (programs * (pieces - 1), 1, 1), common | passed | flags))
+        steps.append(_joined(setup, end, reverse=True))
+        end = "reached"
+    rows, *shape = setup.targets.shape
+    targets = setup.targets._replace(shape=(rows * shape[0], *shape[1:]))
+    passed = {"d_initial": Of("d_initial"), "d_final": None if end is None else Of(end)}
+    passed |= {"d_states": _states("d_states", setup, use), "d_targets": _rows(targets, setup, use)}
+    flags = {"PIECES": False, "FINAL": end is not None}
+    return [*steps, Step("reverse", (programs * pieces, 1, 1), common | passed | flags)]
 
 
-def _new_pieces(run: Run, saved: Saved) -> Tensor:
-    """Room for one state [V, K] a piece."""
-    assert saved.transitions is not None
-    sizes = run.setup.sizes
-    return saved.transitions.new_empty((run.setup.lanes * run.setup.use.segments, sizes.value_dim, sizes.key_dim))
+def pieces_of(setup: Setup) -> tuple[Buffer, ...]:
+    """What pieces of a sequence send on, and what reaches each: one state [V, K] a piece; else nothing."""
+    if setup.use.segments == 1:
+        return ()
+    shape = (setup.lanes * setup.use.segments, setup.sizes.value_dim, setup.sizes.key_dim)
+    return tuple(Buffer(name, shape, torch.float32) for name in ("local", "reached"))
 
 
-def _common(run: Run, use: Serial) -> dict[str, Any]:
-    setup = run.setup
+def _joined(setup: Setup, entering: str | None, *, reverse: bool) -> Step:
+    sizes, each = setup.sizes, setup.use.segments
+    return segments.joined(setup.lanes * each, each, sizes.key_dim, sizes.value_dim, entering, reverse=reverse)
+
+
+def _common(setup: Setup, use: Serial) -> dict[str, Any]:
     return setup.common | {
-        "table": run.table,
-        "offsets": run.offsets,
+        "table": setup.table,
+        "offsets": Of("offsets") if setup.packed else None,
         "per_segment": _blocks(setup.each, setup.use.segments),
         "V": setup.sizes.value_dim,
         "KP": setup.use.key_size,
@@ -97,36 +116,52 @@ def _common(run: Run, use: Serial) -> dict[str, Any]:
     }
 
 
-def _tiles(run: Run, saved: Saved, use: Serial) -> dict[str, Any]:
+def _tiles(setup: Setup, use: Serial) -> dict[str, Any]:
     """What both kernels load, as pointers or as tensor descriptors."""
-    setup, chunk = run.setup, run.setup.use.chunk
-    found: dict[str, Any] = {"carry": saved.carry}
+    chunk = setup.use.chunk
+    found: dict[str, Any] = {"carry": setup.of("carry")}
     for place, has_keys in setup.facts.tiles:
-        tensor, block = run.tensors[place], setup.use.key_size if has_keys else use.values
-        found[setup.facts.pointers[place]] = _rows(tensor, chunk, block) if use.descriptors else tensor
+        name, block = setup.facts.pointers[place], setup.use.key_size if has_keys else use.values
+        found[name] = Tile(name, setup.shapes[place], (1, chunk, 1, block)) if use.descriptors else Of(name)
     matrices = {"inverse": chunk, "reads": chunk}
     if setup.facts.channel:
         matrices |= dict.fromkeys(("kept_residual", "kept_write", "kept_read"), setup.use.key_size)
-    for name, block in matrices.items():
-        buffer = getattr(saved, name)
-        found[name] = _matrix(buffer, chunk, block) if use.descriptors and buffer is not None else buffer
-    flat = saved.factors
-    if use.descriptors and flat is not None:
-        found["factors"] = TensorDescriptor(flat, [flat.numel()], [1], [chunk])
-    else:
-        found["factors"] = flat
+    buffers = {buffer.name: buffer for buffer in setup.buffers}
+    for name in (*matrices, "factors"):
+        if name not in buffers:
+            found[name] = None
+        elif not use.descriptors:
+            found[name] = Of(name)
+        elif name == "factors":
+            found[name] = Tile(name, (math.prod(buffers[name].shape),), (chunk,))
+        else:
+            found[name] = _matrix(buffers[name], chunk, matrices[name])
     return found
 
 
-def _rows(tensor: Tensor, chunk: int, block: int) -> Any:
-    """Of a tensor [B, T, heads, N]: a chunk's rows of one head."""
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), [1, chunk, 1, block])
+def _rows(buffer: Buffer, setup: Setup, use: Serial) -> Of | Tile:
+    """A chunk's rows of a tensor [sequences, rows, heads, V]."""
+    return Tile(buffer.name, buffer.shape, (1, setup.use.chunk, 1, use.values)) if use.descriptors else Of(buffer.name)
 
 
-def _matrix(buffer: Tensor, rows: int, block: int) -> Any:
+def _kept(setup: Setup, use: Serial) -> dict[str, Any]:
+    """Where states and D are written."""
+    deltas = next(buffer for buffer in setup.buffers if buffer.name == "deltas")
+    *outer, width = deltas.shape
+    rows = _rows(deltas._replace(shape=(1, math.prod(outer), 1, width)), setup, use)
+    return {"states": _states("states", setup, use), "deltas": rows}
+
+
+def _states(name: str, setup: Setup, use: Serial) -> Of | Tile:
+    """Of a buffer [slots, V, K]: a block of values of one slot."""
+    shape = next(buffer.shape for buffer in setup.buffers if buffer.name == "states")
+    return Tile(name, shape, (1, use.values, setup.use.key_size)) if use.descriptors else Of(name)
+
+
+def _matrix(buffer: Buffer, rows: int, block: int) -> Tile:
     """Of a buffer of rows [..., N]."""
-    flat = buffer.view(-1, buffer.shape[-1])
-    return TensorDescriptor(flat, list(flat.shape), list(flat.stride()), [rows, block])
+    *outer, width = buffer.shape
+    return Tile(buffer.name, (math.prod(outer), width), (rows, block))
 
 
 def _blocks(size: int, block: int) -> int:

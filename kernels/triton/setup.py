@@ -13,8 +13,8 @@ from torch import Tensor
 from archsearch.kernels.triton import facts, forms, generation, modules, segments, strengths
 from archsearch.kernels.triton.launcher import Launcher
 from archsearch.kernels.triton.plan import Plan, Problem, plan
-
-Shape = tuple[int, ...]
+from archsearch.kernels.triton.program import Program
+from archsearch.kernels.triton.steps import Buffer, Memory, Of, Shape, Step
 
 
 class Sizes(NamedTuple):
@@ -30,51 +30,29 @@ class Sizes(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What the backward needs of the forward, a slot a chunk and head; None where the rule has none.
+    """What the backward needs of the forward: buffers in one memory, with states and D among them or without."""
 
-    G and its sign; what the chunk's decays leave of a state; the factors; T, P T and the weight of the bonus; whether
-    decays are strong; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D,
-    where they are kept.
-    """
-
-    decay: Tensor | None = None
-    sign: Tensor | None = None
-    carry: Tensor | None = None
-    factors: Tensor | None = None
-    inverse: Tensor | None = None
-    reads: Tensor | None = None
-    bonus: Tensor | None = None
-    strong: Tensor | None = None
-    kept_residual: Tensor | None = None
-    kept_write: Tensor | None = None
-    kept_read: Tensor | None = None
-    transitions: Tensor | None = None
-    states: Tensor | None = None
-    deltas: Tensor | None = None
+    room: Tensor
+    states: bool
 
 
-class Buffer(NamedTuple):
-    """One entry of `Saved`. `again`: the backward can compute it again."""
-
-    name: str
-    shape: Shape
-    dtype: torch.dtype
-    again: bool = False
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setup:
     """Of all calls that look alike. `count` chunks in all, `each` a sequence."""
 
     key: str
+    device: torch.device
     facts: facts.Facts
     sizes: Sizes
     use: Plan
     packed: bool
     count: int
     each: int
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[torch.dtype, ...]
     output_dtype: torch.dtype
     buffers: tuple[Buffer, ...]
+    problem: Problem
 
     @cached_property
     def launch(self) -> Launcher:
@@ -85,6 +63,67 @@ class Setup:
     def join(self) -> Launcher:
         """The kernel that joins pieces of a sequence."""
         return segments.launcher()
+
+    @cached_property
+    def output(self) -> Buffer:
+        """What a call returns."""
+        shape = (self.sizes.batch, self.sizes.tokens, self.sizes.value_heads, self.sizes.value_dim)
+        return Buffer("output", shape, self.output_dtype)
+
+    @cached_property
+    def state(self) -> Buffer:
+        """The state after a call."""
+        shape = (self.sizes.sequences, self.sizes.value_heads, self.sizes.key_dim, self.sizes.value_dim)
+        return Buffer("final", shape, torch.float32)
+
+    @cached_property
+    def targets(self) -> Buffer:
+        """The gradient of the rows' targets."""
+        return Buffer("d_targets", (self.facts.rows, *self.output.shape), self.use.storage)
+
+    @cached_property
+    def programs(self) -> dict[tuple[object, ...], Program]:
+        """The passes that were asked for so far."""
+        return {}
+
+    def program(self, steps: Sequence[Step], given: Sequence[Buffer], memories: Sequence[Memory]) -> Program:
+        """A pass of these launches."""
+        launchers = {step.kernel: self.join if step.kernel == segments.JOINING else self.launch for step in steps}
+        return Program(launchers, tuple(steps), tuple(given), tuple(memories))
+
+    @cached_property
+    def kept(self) -> Memory:
+        """The buffers that the backward needs."""
+        return Memory.of(tuple(buffer for buffer in self.buffers if not buffer.again))
+
+    @cached_property
+    def again(self) -> Memory:
+        """The buffers that the backward can compute again."""
+        return Memory.of(tuple(buffer for buffer in self.buffers if buffer.again))
+
+    @cached_property
+    def whole(self) -> Memory:
+        """All buffers."""
+        return Memory.of(self.buffers)
+
+    def of(self, name: str) -> Of | None:
+        """A buffer as an argument; None where the rule has none of that name."""
+        return Of(name) if any(buffer.name == name for buffer in self.buffers) else None
+
+    @property
+    def table(self) -> Of | None:
+        """The table of packed sequences' chunks, as an argument."""
+        return Of("table") if self.packed else None
+
+    @cached_property
+    def operands(self) -> tuple[Buffer, ...]:
+        """The operands by their names in the kernels."""
+        return tuple(map(Buffer, self.facts.pointers, self.shapes, self.dtypes))
+
+    @cached_property
+    def pointers(self) -> dict[str, Of]:
+        """The operands as arguments."""
+        return {name: Of(name) for name in self.facts.pointers}
 
     def named(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """The operands of a call by their names in the kernels."""
@@ -123,16 +162,6 @@ class Setup:
             "PACKED": self.packed,
         }
 
-    def new(self, like: Tensor, *, keep: bool) -> Saved:
-        """Empty buffers beside `like`; without `keep`, only what the forward itself needs."""
-        wanted = (buffer for buffer in self.buffers if keep or not buffer.again)
-        return Saved(**{each.name: like.new_empty(each.shape, dtype=each.dtype) for each in wanted})
-
-    def saved(self, tensors: Sequence[Tensor], *, keep: bool) -> Saved:
-        """The buffers by name again, from those of `new` that are not None."""
-        names = [buffer.name for buffer in self.buffers if keep or not buffer.again]
-        return Saved(**dict(zip(names, tensors, strict=True)))
-
 
 def setup_of(
     key: str, tensors: Sequence[Tensor], state: Tensor | None, cu_seqlens: Tensor | None, chunk_size: int
@@ -148,6 +177,21 @@ def setup_of(
     )
     found = setup.__wrapped__ if open_sizes else setup
     return found(key, shapes, dtypes, tensors[0].device, start, packed, chunk_size)
+
+
+def setup_of_plain(
+    key: str, tensors: Sequence[Tensor], state: Tensor | None, cu_seqlens: Tensor | None, chunk_size: int
+) -> Setup:
+    """The same, sooner, for tensors that nobody traces."""
+    return setup(
+        key,
+        tuple([tensor.shape for tensor in tensors]),
+        tuple([tensor.dtype for tensor in tensors]),
+        tensors[0].device,
+        None if state is None else state.shape,
+        None if cu_seqlens is None else cu_seqlens.shape[0] - 1,
+        chunk_size,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -168,6 +212,7 @@ def setup(
         channel=rule.channel,
         residual=rule.residual,
         bonus=rule.bonus,
+        moved=rule.moved,
         key_dim=sizes.key_dim,
         value_dim=sizes.value_dim,
         tokens=sizes.tokens,
@@ -181,14 +226,18 @@ def setup(
     count = sizes.batch * each if packed is None else each + packed  # packed: a bound that needs no look at the offsets
     return Setup(
         key,
+        device,
         rule,
         sizes,
         use,
         packed is not None,
         count,
         each,
+        shapes,
+        dtypes,
         _output_dtype(rule, dtypes),
-        _buffers(rule, sizes, use, count),
+        buffers_of(rule, sizes, use, count),
+        problem,
     )
 
 
@@ -231,7 +280,13 @@ def _sizes(rule: facts.Facts, shapes: Sequence[Shape], state: Shape | None, pack
     return Sizes(sizes["B"], sizes["T"], sizes["H"], sizes["HV"], sizes["K"], sizes["V"], sequences)
 
 
-def _buffers(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
+def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
+    """What a rule keeps, a slot a chunk and head, whole cache lines first.
+
+    T, P T; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D; the
+    factors; the weight of the bonus; G and its sign; what the chunk's decays leave of a state; whether decays are
+    strong.
+    """
     rows, chunk, keys = rule.span, use.chunk, sizes.key_dim
     slots, short, wide = count * sizes.value_heads, use.storage, torch.float32
     channel = rule.channel
@@ -239,20 +294,20 @@ def _buffers(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Bu
     solved = rule.residual
     pieces = sizes.sequences * sizes.value_heads * use.segments
     every = (
-        (Buffer("decay", decay, wide), rule.decays),
-        (Buffer("sign", decay, wide), rule.signed),
-        (Buffer("carry", (slots, keys) if channel else (slots,), wide), rule.decays),
-        (Buffer("factors", (slots, rule.factors, chunk), wide), rule.factors > 0),
         (Buffer("inverse", (slots, rows * chunk, rows * chunk), short), solved),
         (Buffer("reads", (slots, chunk, rows * chunk), short), True),
-        (Buffer("bonus", (slots, chunk), wide), rule.bonus),
-        (Buffer("strong", (slots,), torch.int32), channel),
         (Buffer("kept_residual", (slots, rows, chunk, keys), short), channel and solved),
         (Buffer("kept_write", (slots, rows, chunk, keys), short), channel),
         (Buffer("kept_read", (slots, chunk, keys), short), channel),
         (Buffer("transitions", (pieces, keys, keys), wide), use.segments > 1),
         (Buffer("states", (slots, sizes.value_dim, keys), short, again=True), True),
         (Buffer("deltas", (slots, rows, chunk, sizes.value_dim), short, again=True), True),
+        (Buffer("factors", (slots, rule.factors, chunk), wide), rule.factors > 0),
+        (Buffer("bonus", (slots, chunk), wide), rule.bonus),
+        (Buffer("decay", decay, wide), rule.decays),
+        (Buffer("sign", decay, wide), rule.signed),
+        (Buffer("carry", (slots, keys) if channel else (slots,), wide), rule.decays),
+        (Buffer("strong", (slots,), torch.int32), channel),
     )
     return tuple(buffer for buffer, needed in every if needed)
 

@@ -19,6 +19,7 @@ def solve_holes(form: NormalForm) -> dict[str, str]:
     pairs = _pairs(form)
     return {
         "solve_numbers": _lines(_numbers(form)),
+        "solve_turns": _lines(_turns(form)),
         "solve_factors": factors_text(form),
         "solve_grams": _lines(_grams(form, tiles, pairs)),
         "solve_tiles": _lines(
@@ -26,9 +27,9 @@ def solve_holes(form: NormalForm) -> dict[str, str]:
             for bases, i in tiles.items()
         ),
         "solve_products": _lines(
-            f"gram_{i}_{j} = gram_{i}_{j} + product(tile_{i}, tl.trans(tile_{j}), DT, PRECISION) + zero"
-            for i, j in pairs
+            f"gram_{i}_{j} += product(tile_{i}, tl.trans(tile_{j}), DT, PRECISION)" for i, j in pairs
         ),
+        "solve_used": _lines(f"gram_{i}_{j} += zero" for i, j in pairs),
         "solve_reads": _scaled(form, "read", tiles) or "tl.zeros((C, R), tl.float32)",
         "solve_lower": _scaled(form, "residual", tiles) or "tl.zeros((R, R), tl.float32)",
     }
@@ -63,6 +64,14 @@ def factors_text(form: NormalForm) -> str:
         mask = "" if each.role == "read" or len(form.rows) == 1 else f", mask=sub == {each.row}"
         lines.append(f"tl.store({at}, {text}{mask})")
     return _lines(lines)
+
+
+def one_gate(form: NormalForm) -> bool:
+    """Whether P and L take the same decays and strengths of writes: one row a token, which recalls where it is read."""
+    if len(form.rows) != 1 or form.decay_kind != "scalar" or len(streams_of(form, "write")) != 1:
+        return False
+    row = form.rows[0]
+    return bool(row.residual) and not row.previous and row.decays == form.read.decays
 
 
 def _lines(lines: Iterable[str]) -> str:
@@ -110,15 +119,20 @@ def _pointers(form: NormalForm) -> str:
 
 def _numbers(form: NormalForm) -> list[str]:
     """The numbers [R] or [C] of every stream."""
-    signed = any(decay.sign is not None for decay in form.decays) and form.decay_kind == "scalar"
     lines: list[str] = []
     for role in (*ADDRESSES, "target"):
         places = "query_token, query_place, query_here" if role == "read" else "token, sub, here"
-        turn = f" * {role}_turn" if signed and role != "target" else ""
         for t, stream in enumerate(streams_of(form, role)):
             if role != "target" or not stream.plain:
-                lines.append(f"{role}_s{t} = {role}_scale_{t}({places}, head, {_pointers(form)}, HV){turn}")
+                lines.append(f"{role}_s{t} = {role}_scale_{t}({places}, head, {_pointers(form)}, HV)")
     return lines
+
+
+def _turns(form: NormalForm) -> list[str]:
+    """The numbers with the sign of the decay at their rows."""
+    if form.decay_kind != "scalar" or not any(decay.sign for decay in form.decays):
+        return []
+    return [f"{role}_s{t} *= {role}_turn" for role in ADDRESSES for t, _ in enumerate(streams_of(form, role))]
 
 
 def _scaled(form: NormalForm, role: str, tiles: dict[tuple[Base | None, ...], int]) -> str:
@@ -129,7 +143,7 @@ def _scaled(form: NormalForm, role: str, tiles: dict[tuple[Base | None, ...], in
         for u, right in enumerate(streams_of(form, "write")):
             factors = [f"gram_{tiles[left.bases]}_{tiles[right.bases]}"]
             factors += [] if plain and left.plain else [f"{role}_s{t}[:, None]"]
-            factors += [] if plain and right.plain else [f"write_s{u}[None, :]"]
+            factors += [] if one_gate(form) or (plain and right.plain) else [f"write_s{u}[None, :]"]
             terms.append(" * ".join(factors))
     return sum_text(terms)
 

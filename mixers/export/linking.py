@@ -93,7 +93,7 @@ def linked(texts: Sequence[Source], taken: Collection[str]) -> list[str]:
             apart = f"{'_' if name.startswith('_') else ''}{source.name}_{name.lstrip('_')}"
             names[name] = name if name not in known else apart
             if names[name] != name:
-                text = re.sub(rf"(?<![\w.:]){name}\b(?!\s*=[^=])", names[name], text)
+                text = re.sub(rf'(?<![\w.:"]){name}\b(?!\s*=[^=])', names[name], text)
         known |= set(names.values())
         if source.name in by_name:
             wanted = {name for name in names if re.search(rf"\b{source.name}\.{name}\b", asked)}

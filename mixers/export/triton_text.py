@@ -95,7 +95,7 @@ def _modules(kernels: str) -> str:
 
 def _launched(kernels: str) -> list[str]:
     """The kernels that the host launches by name, out of all that a text defines."""
-    asked = set(re.findall(r'launch\(\s*"(\w+)"', "\n".join(source.text for source in launching_code())))
+    asked = set(re.findall(r'(?:launch|Step)\(\s*"(\w+)"', "\n".join(source.text for source in launching_code())))
     return [name for name in defined_in(kernels) if name in asked]
 
 

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from archsearch.dsl import Rule
 from archsearch.errors import OperandError
-from archsearch.kernels.dispatch import Backend, compile
+from archsearch.kernels.dispatch import Backend, Memory, compile
+from archsearch.kernels.entering import entered
 from archsearch.mixers.layer.cache import MixerCache, advance, positions_of
 from archsearch.mixers.layer.convolution import ShortConvolution
+from archsearch.mixers.layer.entries import entry_of
 from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.layer.options import Layer, Linear
 from archsearch.mixers.layer.output import Output
@@ -29,21 +31,21 @@ from archsearch.mixers.layer.sources import Source, source_key, source_of
 class Block:
     """Neighbouring rows of the fused projection that share a convolution, or one source without any.
 
-    sources: their keys. lifts: whether any of them lifts its rows. inputs, sizes: rows of each before and after that.
-    convolution: its number, if any.
+    sources: their keys. lifts: whether any of them lifts its rows. inputs: rows of each source before that; sizes: of
+    each operand after it. convolution: its number, if any.
     """
 
     sources: tuple[str, ...]
     lifts: bool
     inputs: tuple[int, ...]
-    sizes: tuple[int, ...]
+    sizes: dict[str, int]
     convolution: int | None
 
 
 class Mixer(nn.Module):
     """A layer from any rule: [B, T, width] -> [B, T, width].
 
-    layer: None is the paper's layer for a rule of the zoo, else `Layer()`. backend, chunk_size: as in
+    layer: None is the paper's layer for a rule of the zoo, else `Layer()`. backend, chunk_size, memory: as in
     `archsearch.compile`. stream: where initial values come from; None is torch's generator.
 
     Errors: HoleError for open holes, ConfigError for sizes or sources that do not fit, BackendError.
@@ -57,17 +59,19 @@ class Mixer(nn.Module):
         layer: Layer | None = None,
         backend: Backend = "auto",
         chunk_size: int | None = None,
+        memory: Memory = "fast",
         *,
         stream: Stream | None = None,
     ) -> None:
         super().__init__()
-        self.compiled = compile(rule, backend=backend, chunk_size=chunk_size)
         self.plan = plan_layer(rule, width, heads, layer_of(rule, layer))
+        self.entry = entry_of(self.plan)
+        self.compiled = compile(rule, backend=backend, chunk_size=chunk_size, entry=self.entry, memory=memory)
         stream = stream or Stream.fresh()
         alike = self.plan.alike()
         self.projection = nn.Parameter(_projection(self.plan, stream))
         self.sources = nn.ModuleDict(
-            {source_key(parts): source_of(parts, stream / source_key(parts)) for parts in alike}
+            {source_key(parts): source_of(self.plan, parts, stream / source_key(parts)) for parts in alike}
         )
         self.convolutions = nn.ModuleList(_convolutions(self.plan, stream))
         self.output = Output(self.plan, stream)
@@ -82,12 +86,12 @@ class Mixer(nn.Module):
 
         Errors: OperandError for shapes that do not fit.
         """
-        operands, gate = self._taken(x, cache, cu_seqlens)
-        return self.output(self._recalled(operands, cache, cu_seqlens), gate, operands)
+        raw, gate = self._taken(x, cache, cu_seqlens)
+        return self.output(self._recalled(raw, cache, cu_seqlens), gate, raw)
 
     def operands(self, x: Tensor, cu_seqlens: Tensor | None = None) -> dict[str, Tensor]:
-        """What the rule is called with for x [B, T, width] from the first token on, by name, in the rule's shapes."""
-        return self._taken(x, None, cu_seqlens)[0]
+        """What the rule acts on for x [B, T, width] from the first token on, by name, in the rule's shapes."""
+        return entered(self.entry, self._taken(x, None, cu_seqlens)[0], self._constants())
 
     def init_cache(self, batch: int) -> MixerCache:
         """The memory before the first token, for `batch` sequences. Errors: OperandError for no number of sequences."""
@@ -111,7 +115,7 @@ class Mixer(nn.Module):
     def _taken(
         self, x: Tensor, cache: MixerCache | None, cu_seqlens: Tensor | None
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """The operands, and the output gate's rows [B, T, gate_inputs]."""
+        """The operands as the entry takes them, and the output gate's rows [B, T, gate_inputs]."""
         self._check(x)
         packing = packing_of(x, cu_seqlens)
         if cache is not None:
@@ -123,7 +127,7 @@ class Mixer(nn.Module):
         positions = self._positions(x, cache, packing)
         operands: dict[str, Tensor] = {}
         for name in self._order:  # each after the one that it is made of
-            operands |= self._source(name)(rows[name], positions, operands)
+            operands |= self._source(name)(rows, positions, operands)
         return operands, gate
 
     @property
@@ -133,7 +137,7 @@ class Mixer(nn.Module):
     def _prepared(
         self, block: Block, rows: Tensor, cache: MixerCache | None, packing: Packing | None
     ) -> dict[str, Tensor]:
-        """The block's rows, lifted and convolved, by source."""
+        """The block's rows, lifted and convolved, by operand."""
         if block.lifts:
             pieces = zip(block.sources, parted(rows, block.inputs), strict=True)
             lifted = [self._source(name).lifted(piece) for name, piece in pieces]
@@ -141,21 +145,25 @@ class Mixer(nn.Module):
         if block.convolution is not None:
             convolution = cast(ShortConvolution, self.convolutions[block.convolution])
             rows = convolution(rows, None if cache is None else cache.convolutions[block.convolution], packing)
-        return dict(zip(block.sources, parted(rows, block.sizes), strict=True))
+        return dict(zip(block.sizes, parted(rows, list(block.sizes.values())), strict=True))
 
-    def _recalled(self, operands: dict[str, Tensor], cache: MixerCache | None, cu_seqlens: Tensor | None) -> Tensor:
-        """The rule itself: [B, T, HV, V]. One token with a cache is one step."""
-        one = next(iter(operands.values()))
+    def _constants(self) -> dict[str, Tensor]:
+        """What the entry takes beside the raw operands, by name."""
+        return {name: x for source in self._order for name, x in self._source(source).constants().items()}
+
+    def _recalled(self, raw: dict[str, Tensor], cache: MixerCache | None, cu_seqlens: Tensor | None) -> Tensor:
+        """The entry and the rule itself: [B, T, HV, V]. One token with a cache is one step."""
+        one, constants = next(iter(raw.values())), self._constants()
         with torch.autocast(one.device.type, enabled=False):
             if cache is None:
-                return self.compiled(initial_state=None, scale=None, cu_seqlens=cu_seqlens, **operands).output
+                return self.compiled(scale=None, cu_seqlens=cu_seqlens, **raw, **constants).output
             state = cache.state.clone() if torch.is_grad_enabled() else cache.state
             if one.shape[1] == 1 and cu_seqlens is None:
-                token = {name: x[:, 0] for name, x in operands.items()}
-                result = self.compiled.step(state=state, scale=None, **token)
+                token = {name: x[:, 0] for name, x in raw.items()}
+                result = self.compiled.step(state=state, scale=None, **token, **constants)
                 result = result._replace(output=result.output[:, None])
             else:
-                result = self.compiled(initial_state=state, scale=None, cu_seqlens=cu_seqlens, **operands)
+                result = self.compiled(initial_state=state, scale=None, cu_seqlens=cu_seqlens, **raw, **constants)
         cache.state.copy_(result.state.detach())
         return result.output
 
@@ -218,7 +226,7 @@ def _blocks(plan: LayerPlan, alike: tuple[tuple[Part, ...], ...]) -> list[Block]
         members = [parts for _, parts in group]
         inputs = tuple(sum(part.inputs for part in parts) for parts in members)
         lifts = any(part.map not in (None, Linear()) for parts in members for part in parts)
-        sizes = tuple(sum(part.size for part in parts if part.map is not None) for parts in members)
+        sizes = {part.name: 0 if part.map is None else part.size for parts in members for part in parts}
         blocks.append(
             Block(tuple(map(source_key, members)), lifts, inputs, sizes, widths.index(width) if width > 0 else None)
         )

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from archsearch.kernels.entering import exact
 from archsearch.mixers.layer.initialisation import Stream, gate_constant
-from archsearch.mixers.layer.norms import exact
 from archsearch.mixers.layer.plan import LayerPlan
 from archsearch.mixers.layer.shapes import as_channels, as_heads
 from archsearch.mixers.layer.sources import Lift

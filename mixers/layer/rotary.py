@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from archsearch.mixers.layer.norms import exact
+from archsearch.kernels.entering import exact
 from archsearch.mixers.layer.shapes import parted
 
 BASE = 10_000.0

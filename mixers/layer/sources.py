@@ -1,6 +1,6 @@
-"""Operand sources as modules: from rows of the fused projection to the operands as the rule takes them.
+"""Operand sources as modules: from rows of the fused projection to the raw operands that a rule's entry takes.
 
-Every gate, decay and sign is computed and returned in float32 (float64 in a float64 layer), whatever the rows' type.
+Operands without an entry are made here; decays and signs among them in float32 (float64 in a float64 layer).
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from archsearch.kernels.entering import entered, exact, normalised
+from archsearch.kernels.entry import Norm
 from archsearch.mixers.layer import options as o
+from archsearch.mixers.layer.entries import early_entry, enters
 from archsearch.mixers.layer.initialisation import Stream, gate_constant
-from archsearch.mixers.layer.norms import activated, exact, normalised
-from archsearch.mixers.layer.plan import Part
+from archsearch.mixers.layer.plan import LayerPlan, Part
 from archsearch.mixers.layer.rotary import rotated
-from archsearch.mixers.layer.shapes import as_channels, as_heads, parted
+from archsearch.mixers.layer.shapes import as_channels, as_heads
 
 LOWEST_LOG = -20.0
 """A signed decay is never closer to 0 than exp of this."""
@@ -48,12 +50,13 @@ class Lift(nn.Module):
 
 
 class Source(nn.Module, ABC):
-    """Operands that are made alike. `rows` are theirs, lifted and convolved; `done` holds the operands made before."""
+    """Operands that are made alike. `rows` are those of each, lifted and convolved; `done` holds those made before."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
         super().__init__()
         self.names = [part.name for part in parts]
         self.heads, self.dim = parts[0].heads, parts[0].dim
+        self.early = early_entry(plan, parts)
         part_map = parts[0].map
         self.lift = None if part_map is None or part_map == o.Linear() else Lift(part_map, self.heads, self.dim, stream)
 
@@ -61,151 +64,163 @@ class Source(nn.Module, ABC):
         """The projection's whole result [B, T, n * size]."""
         return rows if self.lift is None else self.lift(rows)
 
-    @abstractmethod
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The operands by name; each source says how."""
+    def forward(
+        self, rows: Mapping[str, Tensor], positions: Tensor | None, done: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """The operands by name, raw but for those that the layer itself needs."""
+        return entered(self.early, self.raw(rows, done), self.constants())
 
-    def _shaped(self, rows: Tensor) -> Tensor:
-        """[B, T, HV] or [B, T, HV, dim] in float32."""
-        return exact(rows) if self.dim == 1 else as_heads(exact(rows), self.dim)
+    @abstractmethod
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The operands by name, as their entries take them; each source says how."""
+
+    def constants(self) -> dict[str, Tensor]:
+        """What their entries take besides, by name."""
+        return {}
+
+    def _shaped(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows as [B, T, heads] or [B, T, heads, dim]."""
+        return {name: rows[name] if self.dim == 1 else as_heads(rows[name], self.dim) for name in self.names}
 
     def _constant(self, values: Tensor) -> nn.Parameter:
         """One constant a number of the operand: [HV] or [HV, dim]."""
         return gate_constant(values if self.dim == 1 else as_heads(values, self.dim))
 
-    def _per_head(self, values: Tensor) -> Tensor:
-        """[HV] against [B, T, HV] or [B, T, HV, dim]."""
-        return exact(values) if self.dim == 1 else exact(values)[:, None]
-
 
 class VectorSource(Source):
-    """Addresses or values: activation, norm, rotation."""
+    """Addresses or values; those that turn with the position are turned here."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
-        self.source = cast(o.Vector, parts[0].source)
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
+        self.rotary = cast(o.Vector, parts[0].source).rotary
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """[B, T, n H K] -> n times [B, T, H, K]."""
-        vectors = as_heads(activated(rows, self.source.activation or "none"), self.dim)
-        vectors = normalised(vectors, self.source.norm or "none")
-        if self.source.rotary and positions is not None:
-            vectors = rotated(vectors, positions)
-        return dict(zip(self.names, parted(vectors, self.heads, dim=2), strict=True))
+    def forward(
+        self, rows: Mapping[str, Tensor], positions: Tensor | None, done: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """[B, T, H K] -> [B, T, H, K] each."""
+        vectors = super().forward(rows, positions, done)
+        if not self.rotary or positions is None:
+            return vectors
+        return {name: rotated(vector, positions) for name, vector in vectors.items()}
+
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows."""
+        return self._shaped(rows)
 
 
 class ProjectionSource(Source):
     """P u of another vector u, head by head."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
-        self.source = cast(o.Projection, parts[0].source)
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
+        self.of = cast(o.Projection, parts[0].source).of
         self.weight = nn.Parameter((stream / "weight").normal(self.heads, self.dim, self.dim, std=self.dim**-0.5))
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """[B, T, H, K] of the other -> [B, T, H, K]."""
-        vectors = torch.einsum("bthk,hkl->bthl", done[self.source.of], self.weight)
-        return {self.names[0]: normalised(vectors, self.source.norm or "none")}
+        return {self.names[0]: torch.einsum("bthk,hkl->bthl", done[self.of], self.weight)}
 
 
 class StaticSource(Source):
     """One learned vector a head for every token."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
-        self.norm: o.Norm = cast(o.Static, parts[0].source).norm or "none"
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
+        self.norm = Norm(cast(o.Static, parts[0].source).norm or "none")
         self.weight = nn.Parameter((stream / "weight").normal(self.heads, self.dim, std=self.dim**-0.5))
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """[H, K] -> [B, T, H, K]."""
-        vectors = normalised(self.weight, self.norm).to(rows.dtype)
-        return {self.names[0]: vectors.expand(*rows.shape[:2], -1, -1)}
+        like = rows[self.names[0]]
+        vectors = normalised(self.weight, self.norm).to(like.dtype)
+        return {self.names[0]: vectors.expand(*like.shape[:2], -1, -1)}
 
 
 class SigmoidSource(Source):
     """Gates scale * sigmoid(a + b)."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
-        source = cast(o.Sigmoid, parts[0].source)
-        self.scale = source.scale
-        self.bias = None if source.bias is None else self._constant(torch.full((parts[0].size,), source.bias))
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
+        start = cast(o.Sigmoid, parts[0].source).bias
+        self.bias = None if start is None else self._constant(torch.full((parts[0].size,), start))
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """[B, T, n * size] -> n gates."""
-        raw = self._shaped(rows)
-        gates = torch.sigmoid(raw if self.bias is None else raw + self.bias)
-        gates = gates if self.scale == 1.0 else gates * self.scale
-        return dict(zip(self.names, parted(gates, self.heads, dim=2), strict=True))
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows."""
+        return self._shaped(rows)
+
+    def constants(self) -> dict[str, Tensor]:
+        """b."""
+        return {} if self.bias is None else {f"{self.names[0]}.bias": self.bias}
 
 
 class StepSizeSource(Source):
     """Gates softplus(a + dt_bias)."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
         source = cast(o.StepSize, parts[0].source)
         steps = (stream / "dt_bias").log_uniform(source.low, source.high, parts[0].size).clamp_(min=source.floor)
         self.dt_bias = self._constant(inverse_softplus(steps))
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """[B, T, size] -> the step size."""
-        return {self.names[0]: F.softplus(self._shaped(rows) + exact(self.dt_bias))}
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows."""
+        return self._shaped(rows)
+
+    def constants(self) -> dict[str, Tensor]:
+        """dt_bias."""
+        return {f"{self.names[0]}.bias": self.dt_bias}
 
 
 class StepDecaySource(Source):
-    """Log decays -exp(A_log) dt."""
+    """Log decays -exp(A_log) dt; of a raw step size where the entry makes both of it."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
         source = cast(o.StepDecay, parts[0].source)
-        self.of = source.of
+        self.of, self.enters = source.of, enters(plan, parts[0])
         self.A_log = gate_constant(log_rates(stream, source.low, source.high, self.heads))
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The step size [B, T, HV] -> [B, T, HV]."""
-        return {self.names[0]: -exact(self.A_log).exp() * done[self.of]}
+        step = done[self.of]
+        return {self.names[0]: step if self.enters else -exact(self.A_log).exp() * step}
+
+    def constants(self) -> dict[str, Tensor]:
+        """A_log."""
+        return {f"{self.names[0]}.rate": self.A_log} if self.enters else {}
 
 
 class MambaDecaySource(Source):
     """Log decays -exp(A_log) softplus(a + dt_bias), or one of their bounded forms."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
-        source = cast("o.MambaDecay | o.BoundedDecay", parts[0].source)
-        self.bounded = source if isinstance(source, o.BoundedDecay) else None
-        if self.bounded is None:
-            rates = log_rates(stream, cast(o.MambaDecay, source).low, cast(o.MambaDecay, source).high, self.heads)
-        elif self.bounded.form == "eda":
-            rates = log_rates(stream, 1.0, 16.0, self.heads)
-        else:
-            rates = torch.zeros(self.heads)
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
+        match parts[0].source:
+            case o.MambaDecay(low=low, high=high):
+                rates = log_rates(stream, low, high, self.heads)
+            case o.BoundedDecay(form="eda"):
+                rates = log_rates(stream, 1.0, 16.0, self.heads)
+            case _:
+                rates = torch.zeros(self.heads)
         self.A_log = gate_constant(rates)
         steps = (stream / "dt_bias").log_uniform(1e-3, 0.1, parts[0].size).clamp_(min=1e-4)
         self.dt_bias = self._constant(inverse_softplus(steps))
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """[B, T, size] -> [B, T, HV] or [B, T, HV, K]."""
-        step = self._shaped(rows) + exact(self.dt_bias)
-        rate = self._per_head(self.A_log).exp()
-        if self.bounded is None:
-            return {self.names[0]: -rate * F.softplus(step)}
-        bound = self.bounded.bound
-        if self.bounded.form == "kda":
-            return {self.names[0]: bound * torch.sigmoid(rate * step)}
-        return {self.names[0]: -bound * torch.expm1(rate / bound * F.softplus(step))}
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows."""
+        return self._shaped(rows)
+
+    def constants(self) -> dict[str, Tensor]:
+        """dt_bias and A_log."""
+        return {f"{self.names[0]}.bias": self.dt_bias, f"{self.names[0]}.rate": self.A_log}
 
 
 class LogSigmoidSource(Source):
     """Log decays logsigmoid(a) / divisor."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
-        self.divisor = cast(o.LogSigmoid, parts[0].source).divisor
-
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """[B, T, size] -> [B, T, HV] or [B, T, HV, K]."""
-        return {self.names[0]: F.logsigmoid(self._shaped(rows)) / self.divisor}
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows."""
+        return self._shaped(rows)
 
 
 class FixedDecaySource(Source):
@@ -213,31 +228,32 @@ class FixedDecaySource(Source):
 
     decay: Tensor
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
         heads = torch.arange(self.heads, dtype=torch.float64)
         self.register_buffer("decay", torch.log1p(-(2.0 ** (-5 - heads))).float(), persistent=False)
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Nothing -> [B, T, HV] or [B, T, HV, K]."""
-        decay = exact(self.decay).expand(*rows.shape[:2], -1)
+        decay = exact(self.decay).expand(*rows[self.names[0]].shape[:2], -1)
         return {self.names[0]: decay if self.dim == 1 else decay[..., None].expand(*decay.shape, self.dim)}
 
 
 class SignedDecaySource(Source):
     """Log and sign of tanh(a + b)."""
 
-    def __init__(self, parts: Sequence[Part], stream: Stream) -> None:
-        super().__init__(parts, stream)
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
         size = parts[0].size
         signs = 1.0 - 2.0 * (torch.arange(size) % 2)
         self.bias = self._constant(signs * torch.atanh((-(stream / "bias").log_uniform(1e-3, 0.1, size)).exp()))
 
-    def forward(self, rows: Tensor, positions: Tensor | None, done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """[B, T, size] -> log decay and sign, both [B, T, HV] or [B, T, HV, K]."""
-        alpha = torch.tanh(self._shaped(rows) + exact(self.bias))
+        name = self.names[0]
+        alpha = torch.tanh(exact(self._shaped(rows)[name]) + exact(self.bias))
         sign = torch.where(alpha < 0, -1.0, 1.0).to(alpha.dtype)
-        return {self.names[0]: alpha.abs().clamp_min(math.exp(LOWEST_LOG)).log(), f"{self.names[0]}_sign": sign}
+        return {name: alpha.abs().clamp_min(math.exp(LOWEST_LOG)).log(), f"{name}_sign": sign}
 
 
 MODULES: Mapping[type, type[Source]] = {
@@ -261,9 +277,9 @@ def source_key(parts: Sequence[Part]) -> str:
     return f"{key}+" if hasattr(nn.ModuleDict(), key) else key
 
 
-def source_of(parts: Sequence[Part], stream: Stream) -> Source:
-    """The module that makes `parts`, which are alike."""
-    return MODULES[type(parts[0].source)](parts, stream)
+def source_of(plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> Source:
+    """The module that makes `parts` of a plan, which are alike."""
+    return MODULES[type(parts[0].source)](plan, parts, stream)
 
 
 def inverse_softplus(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from archsearch.dsl import Rule
-from archsearch.kernels.dispatch import Backend
+from archsearch.kernels.dispatch import Backend, Memory
 from archsearch.mixers.layer.attention import Attention, AttentionCache, ConvolutionCache, ConvolutionMixer
 from archsearch.mixers.layer.cache import MixerCache
 from archsearch.mixers.layer.initialisation import Stream
@@ -65,12 +65,13 @@ def mixer_of(
     layer: Layer | None,
     backend: Backend,
     chunk_size: int | None,
+    memory: Memory,
     stream: Stream,
 ) -> LayerMixer:
     """The mixer of one place of the pattern."""
     match entry:
         case "rule":
-            return Mixer(rule, model.width, model.heads, layer, backend, chunk_size, stream=stream)
+            return Mixer(rule, model.width, model.heads, layer, backend, chunk_size, memory, stream=stream)
         case "attention":
             return Attention(model.width, model.heads, stream)
         case "conv":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from archsearch.dsl import Rule
 from archsearch.errors import ConfigError, OperandError
-from archsearch.kernels.dispatch import Backend
+from archsearch.kernels.dispatch import Backend, Memory
 from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.layer.planning import layer_of
@@ -39,6 +39,7 @@ class LanguageModel(nn.Module):
         vocabulary: int,
         backend: Backend = "auto",
         chunk_size: int | None = None,
+        memory: Memory = "fast",
     ) -> None:
         super().__init__()
         if not isinstance(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -54,7 +55,7 @@ class LanguageModel(nn.Module):
         )
         self.dropout = nn.Dropout(model.dropout)
         self.blocks = nn.ModuleList(
-            Block(mixer_of(entry, rule, model, self.layer, backend, chunk_size, stream / i), model, stream / i)
+            Block(mixer_of(entry, rule, model, self.layer, backend, chunk_size, memory, stream / i), model, stream / i)
             for i, entry in enumerate(model.entries)
         )
         self.norm = nn.RMSNorm(model.width, model.norm_eps)

@@ -25,8 +25,10 @@ class TrialConfig:
     rule: a name of the zoo, path/to/file.py[:NAME], or a rule's text, Rule(...). layer: null is the layer of the
     rule's paper. tasks: one model is trained for each. budget.tokens: of each task that names no tokens of its own.
     evaluations: how many, evenly spaced, the last one at the end. device: auto is the first GPU, else the CPU.
-    backend, chunk_size: of the rule's kernels. threads: of the CPU; one is the fastest for small models, and the last
-    bits of a loss depend on their number. directory: where the trial is kept; null is runs/<name of the file>.
+    backend, chunk_size, memory: of the rule's kernels. threads: of the CPU; one is the fastest for small models, and
+    the last bits of a loss depend on their number. graphs: whether steps are replayed as CUDA graphs, which makes small
+    models faster, takes more memory and changes no bit. directory: where the trial is kept; null is runs/<name of the
+    file>.
     """
 
     rule: str
@@ -40,7 +42,9 @@ class TrialConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
     chunk_size: int | None = None
+    memory: Literal["fast", "low"] = "fast"
     threads: int = 1
+    graphs: bool = False
     directory: Path | None = None
 
     def __post_init__(self) -> None:

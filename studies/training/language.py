@@ -36,7 +36,13 @@ def counted(rule: Rule, model: Model, layer: Layer | None, task: Task) -> dict[s
 def build_model(config: TrialConfig, rule: Rule, vocabulary: int) -> LanguageModel:
     """The untrained model of a trial; its values depend on torch's seed."""
     return LanguageModel(
-        rule, config.model, config.layer, vocabulary, backend=config.backend, chunk_size=config.chunk_size
+        rule,
+        config.model,
+        config.layer,
+        vocabulary,
+        backend=config.backend,
+        chunk_size=config.chunk_size,
+        memory=config.memory,
     )
 
 
@@ -55,11 +61,12 @@ def plan_trial(
         device=choose_device(config.device),
         evaluations=config.evaluations,
         identity={
-            "config": to_plain(replace(config, directory=None)),
+            "config": to_plain(replace(config, directory=None, graphs=False)),
             "rule_hash": rule.hash,
             "data": data_hashes(built),
         },
         constants=constants,
+        graphs=config.graphs,
     )
 
 

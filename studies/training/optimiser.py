@@ -1,13 +1,17 @@
 """AdamW over a model's parameters, with weight decay where it belongs."""
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import AdamW
 
 from archsearch.spaces.options import Training
 
 
 def build_optimiser(model: nn.Module, training: Training) -> AdamW:
-    """AdamW in two groups: matrices decay; embeddings, vectors and parameters marked `_no_weight_decay` do not."""
+    """AdamW in two groups: matrices decay; embeddings, vectors and parameters marked `_no_weight_decay` do not.
+
+    On CUDA the learning rate is a tensor, so that a step reads nothing from the host and can be captured as a graph.
+    """
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     groups = [
         {
@@ -16,13 +20,25 @@ def build_optimiser(model: nn.Module, training: Training) -> AdamW:
         },
         {"params": [p for name, p in trained.items() if not _decays(name, p)], "weight_decay": 0.0},
     ]
+    device = next((p.device for p in trained.values()), torch.device("cpu"))
+    on_gpu = device.type == "cuda"
     return AdamW(
         [group for group in groups if group["params"]],
-        lr=training.learning_rate,
+        lr=torch.tensor(training.learning_rate, device=device) if on_gpu else training.learning_rate,
         betas=(training.beta1, training.beta2),
         eps=training.epsilon,
         fused=True,
+        capturable=on_gpu,
     )
+
+
+def set_learning_rate(optimiser: AdamW, rate: float) -> None:
+    """The learning rate of the next step, put where the optimiser reads it, without waiting for a device."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def _decays(name: str, parameter: nn.Parameter) -> bool:

@@ -15,7 +15,8 @@ from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Precision, Training
 from archsearch.studies.outcomes import Unstable
 from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
-from archsearch.studies.training.optimiser import build_optimiser
+from archsearch.studies.training.graph import Replayed, StepFunction
+from archsearch.studies.training.optimiser import build_optimiser, set_learning_rate
 from archsearch.studies.training.randomness import Randomness, derive_seed, repeatable
 from archsearch.studies.training.schedule import learning_rate
 
@@ -49,9 +50,22 @@ class Run:
     """
 
     def __init__(
-        self, task: Task, model: nn.Module, training: Training, tokens: int, seed: int, device: torch.device
+        self,
+        task: Task,
+        model: nn.Module,
+        training: Training,
+        tokens: int,
+        seed: int,
+        device: torch.device,
+        *,
+        graphs: bool = False,
     ) -> None:
-        """`tokens` are rounded up to whole steps. ConfigError for a precision that `device` does not have."""
+        """`tokens` are rounded up to whole steps. graphs: steps are replayed as a CUDA graph, with the same bits.
+
+        ConfigError for a precision or graphs that `device` does not have.
+        """
+        if graphs and device.type != "cuda":
+            raise ConfigError(f"graphs need a CUDA device; got {device}; leave graphs out")
         if training.precision is Precision.BFLOAT16 and device.type != "cuda":
             raise ConfigError(f"training.precision bfloat16 needs a CUDA device; got {device}; use auto or float32")
         self.task = task
@@ -65,6 +79,8 @@ class Run:
         self.randomness = Randomness(derive_seed(seed, DROPOUT), device)
         self._data_seed = derive_seed(seed, DATA)
         self._half = device.type == "cuda" and training.precision is not Precision.FLOAT32
+        self._graphs = graphs
+        self._change = self._new_change()
 
     @property
     def tokens(self) -> int:
@@ -120,6 +136,7 @@ class Run:
         states = {name: _found(tensors, f"random/{name}", None) for name in self.randomness.states}
         self.randomness.states = states
         self.step = step
+        self._change = self._new_change()  # a graph would go on with the tensors of before
 
     def _moments(self, tensors: Mapping[str, Tensor], name: str, parameter: Tensor) -> dict[str, Tensor]:
         count = _found(tensors, f"optimiser/{name}/step", None).to(self.device)
@@ -136,12 +153,19 @@ class Run:
 
     def _train_step(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(loss, gradient norm before clipping) of one optimiser step."""
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.training, self.step, self.steps)
-        targets = batch.targets.to(self.device, non_blocking=True)
-        logits = self._forward(batch.tokens)
-        loss = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
+        set_learning_rate(self.optimiser, learning_rate(self.training, self.step, self.steps))
+        return self._change(batch.tokens, batch.targets)
+
+    def _new_change(self) -> StepFunction:
+        """What a step does once the learning rate is set."""
+        return Replayed(self._changed, self.device) if self._graphs else self._changed
+
+    def _changed(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """As `_train_step`. On CUDA nothing in it waits for the device, nor asks the host for more than launches."""
         self.optimiser.zero_grad(set_to_none=True)
+        targets = targets.to(self.device, non_blocking=True)
+        logits = self._forward(tokens)
+        loss = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip or math.inf)
         self.optimiser.step()  # pyright: ignore[reportUnknownMemberType]

@@ -55,6 +55,7 @@ class Plan:
 
     entries: at least one. evaluations: how many, evenly spaced, besides those at the rungs. identity: plain data that a
     checkpoint must agree with to be gone on from. constants: values known without training, part of every record.
+    graphs: see `Run`; values do not depend on it.
     """
 
     entries: Sequence[Entry]
@@ -65,6 +66,7 @@ class Plan:
     evaluations: int = 4
     identity: Mapping[str, Any] | None = None
     constants: Mapping[str, float] | None = None
+    graphs: bool = False
 
     @property
     def total_tokens(self) -> int:
@@ -206,4 +208,4 @@ def _build_run(plan: Plan, entry: Entry) -> Run:
     with torch.random.fork_rng(cuda), typed_memory_errors():
         torch.manual_seed(derive_seed(plan.seed, INITIALISATION))
         model = plan.build(entry.task)
-    return Run(entry.task, model, plan.training, entry.tokens, plan.seed, plan.device)
+    return Run(entry.task, model, plan.training, entry.tokens, plan.seed, plan.device, graphs=plan.graphs)

@@ -305,3 +305,41 @@ def test_messages(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_values_are_looked_at_in_debug_mode_alone() -> None:
     assert call(g=torch.full((1, 6, 4), 0.25, dtype=torch.float64)).output.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"v": zeros(1, 7, 4, 5)},
+        {"k": zeros(1, 6, 2, 3, dtype=torch.int64)},
+        {"beta": zeros(1, 6, 4, device="meta")},
+        {"beta": zeros(1, 6, 4).to_sparse()},
+        {"beta": 0.5},
+        {"initial_state": zeros(1, 4, 5, 3)},
+        {"initial_state": zeros(1, 4, 3, 5, dtype=torch.int64)},
+        {"scale": float("nan")},
+        {"cu_seqlens": torch.tensor([0, 2, 5])},
+        {"lam": zeros(1, 6, 4)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_right_call_before_excuses_no_wrong_one(changes: dict[str, Any]) -> None:
+    rule = built(GDN, "torch")
+    inputs = draw(lower(GDN), SHAPE)
+    first = rule(initial_state=inputs.initial_state, scale=None, **inputs.tensors)
+    messages: list[str] = []
+    for again in (rule, built(GDN, "torch")):
+        with pytest.raises(OperandError) as caught:
+            again(**{"initial_state": inputs.initial_state, "scale": None, **inputs.tensors, **changes})
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    second = rule(initial_state=inputs.initial_state, scale=None, **inputs.tensors)
+    assert torch.equal(first.output, second.output) and torch.equal(first.state, second.state)
+
+
+def test_a_call_like_another_has_its_own_scale_and_tensors() -> None:
+    rule, inputs = built(GDN, "torch"), draw(lower(GDN), SHAPE)
+    whole = rule(scale=1.0, **inputs.tensors).output
+    torch.testing.assert_close(rule(scale=0.5, **inputs.tensors).output, whole / 2)
+    torch.testing.assert_close(rule(**inputs.tensors).output, whole * SHAPE.key_dim**-0.5)
+    assert not rule(**{**inputs.tensors, "v": torch.zeros_like(inputs.tensors["v"])}).output.any()

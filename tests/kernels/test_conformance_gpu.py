@@ -1,16 +1,22 @@
-"""The suite on a CUDA device, at full width: bfloat16 within the bounds of the table, float32, and bits that repeat.
+"""The suite on a CUDA device: bfloat16 within the bounds of the table, float32, and bits that repeat.
 Random rules have the bounds of their own sensitivity.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from archsearch.dsl import Rule
-from archsearch.kernels.conformance import PROPERTIES, Shape, run_conformance
+from archsearch.kernels.conformance import PROPERTIES, Difficulty, Shape, run_conformance
 from archsearch.kernels.conformance.made_up import LONG, RULES
 from archsearch.kernels.conformance.random_rules import random_rule
+from archsearch.kernels.conformance.setting import compare, differentiate
+from archsearch.kernels.conformance.suite import setting_of
+from archsearch.kernels.conformance.verdict import worst
+from archsearch.kernels.dispatch import compile
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
@@ -19,7 +25,6 @@ pytestmark = pytest.mark.gpu
 NAMED: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
 WHOLE_SUITE = ("gated_delta_net", "kda", "q_delta", "eda", "gated_delta_product", "signed_between", "previous_group")
 AGREEMENT = "chunk_matches_token_loop"
-FULL = Shape(batch=8, tokens=4096, heads=16, value_heads=16, key_dim=128, value_dim=128)
 SHAPES = [
     Shape(batch=1, tokens=15, heads=1, value_heads=1, key_dim=64, value_dim=64),
     Shape(batch=2, tokens=75, heads=2, value_heads=4, key_dim=60, value_dim=64),
@@ -58,32 +63,9 @@ def conforms(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("rule", NAMED.values(), ids=lambda rule: rule.name)
-def test_kernels_agree_with_the_token_loop(rule: Rule, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("rule", [*(delta_product(n, gated=True) for n in (5, 9)), *LONG], ids=lambda rule: rule.name)
+def test_kernels_agree_on_long_tokens(rule: Rule, dtype: torch.dtype) -> None:
     conforms(rule, AGREEMENT, dtype)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("name", [name for name in PROPERTIES if name != AGREEMENT])
-@pytest.mark.parametrize("rule", WHOLE_SUITE)
-def test_kernels_conform(rule: str, name: str, dtype: torch.dtype) -> None:
-    conforms(NAMED[rule], name, dtype)
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"T{shape.tokens}-K{shape.key_dim}-V{shape.value_dim}")
-@pytest.mark.parametrize("rule", ["gated_delta_net", "kda", "q_delta", "eda", "gdn2", "gated_delta_product"])
-def test_kernels_agree_at_many_shapes(rule: str, shape: Shape) -> None:
-    conforms(NAMED[rule], AGREEMENT, torch.bfloat16, shape=shape, chunk_sizes=(32, 64))
-
-
-@pytest.mark.parametrize("rule", rules)
-def test_kernels_agree_in_half_precision(rule: str) -> None:
-    conforms(NAMED[rule], AGREEMENT, torch.float16)
-
-
-@pytest.mark.parametrize("rule", ["gated_delta_net", "kda", "eda"])
-def test_full_size_repeats_bit_for_bit(rule: str) -> None:
-    conforms(NAMED[rule], "repeats_are_bitwise", torch.bfloat16, shape=FULL, chunk_sizes=(64, 64))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -93,6 +75,49 @@ def test_kernels_agree_on_random_rules(seed: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("rule", [*(delta_product(n, gated=True) for n in (5, 9)), *LONG], ids=lambda rule: rule.name)
-def test_kernels_agree_on_long_tokens(rule: Rule, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("rule", NAMED.values(), ids=lambda rule: rule.name)
+def test_kernels_agree_with_the_token_loop(rule: Rule, dtype: torch.dtype) -> None:
     conforms(rule, AGREEMENT, dtype)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"T{shape.tokens}-K{shape.key_dim}-V{shape.value_dim}")
+@pytest.mark.parametrize("rule", ["gated_delta_net", "kda", "q_delta", "eda", "gdn2", "gated_delta_product"])
+def test_kernels_agree_at_many_shapes(rule: str, shape: Shape) -> None:
+    conforms(NAMED[rule], AGREEMENT, torch.bfloat16, shape=shape, chunk_sizes=(64, 64))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("offsets", "width"), [((0, 15), 64), ((0, 15, 100, 300, 1200, 2000), 100)])
+@pytest.mark.parametrize("rule", ["gated_delta_net", "q_delta"])
+def test_packed_lengths_agree_with_float64(rule: str, offsets: tuple[int, ...], width: int, dtype: torch.dtype) -> None:
+    """Lengths that flash-linear-attention tests, at its bounds; the other side is the chunkwise form, which the token
+    loop vouches for and which takes no minutes.
+    """
+    setting = setting_of(NAMED[rule], "triton", "cuda", dtype, strict=True)
+    packed = setting.inputs(Shape(1, offsets[-1], 2, 4, width, width), difficulty=Difficulty.EASY)
+    states = setting.inputs(Shape(len(offsets) - 1, 1, 2, 4, width, width), difficulty=Difficulty.EASY)
+    inputs = replace(packed, initial_state=states.initial_state, state_slope=states.state_slope)
+    double = inputs.mapped(lambda _, tensor: tensor.double())
+    double = replace(
+        double,
+        initial_state=inputs.initial_state.double(),
+        output_slope=inputs.output_slope.double(),
+        state_slope=inputs.state_slope.double(),
+    )
+    at = torch.tensor(offsets, device="cuda")
+    expected = differentiate(compile(NAMED[rule], "torch"), double, cu_seqlens=at)
+    found = differentiate(compile(NAMED[rule], "triton"), inputs, cu_seqlens=at)
+    verdict = worst("packed", compare(setting, "packed", found, expected, str(offsets), hard=False))
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("rule", rules)
+def test_kernels_agree_in_half_precision(rule: str) -> None:
+    conforms(NAMED[rule], AGREEMENT, torch.float16, chunk_sizes=(64, 64))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", [name for name in PROPERTIES if name != AGREEMENT])
+@pytest.mark.parametrize("rule", WHOLE_SUITE)
+def test_kernels_conform(rule: str, name: str, dtype: torch.dtype) -> None:
+    conforms(NAMED[rule], name, dtype)

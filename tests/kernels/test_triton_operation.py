@@ -75,11 +75,12 @@ def test_the_compiler_keeps_one_graph_and_the_same_numbers() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def results(rule: Rule, given: dict[str, Tensor]) -> list[Tensor]:
-    """Output, final state and all gradients."""
-    found = compile(rule, "triton", chunk_size=32)(scale=None, **given)
+def results(rule: Rule, given: dict[str, Tensor], start: Tensor | None = None) -> list[Tensor]:
+    """Output, final state and all gradients, that of the initial state last."""
+    found = compile(rule, "triton", chunk_size=32)(scale=None, initial_state=start, **given)
     loss = found.output.square().sum() + found.state.sum()
-    return [found.output, found.state, *torch.autograd.grad(loss, list(given.values()))]
+    wanted = [*given.values(), *([] if start is None else [start])]
+    return [found.output, found.state, *torch.autograd.grad(loss, wanted)]
 
 
 @pytest.mark.parametrize("name", ["q_delta", "kda"])
@@ -90,28 +91,29 @@ def test_the_operation_and_the_eager_function_give_the_same_bits(name: str, monk
     assert all(torch.equal(a, b) for a, b in zip(one, results(rules[name], given), strict=True))
 
 
-@pytest.mark.parametrize("descriptors", [False, True])
+@pytest.mark.parametrize(("descriptors", "count"), [(False, 2), (True, 3)])
 @pytest.mark.parametrize("name", ["gated_delta_net", "eda_scalar", "kda"])
 def test_pieces_of_a_sequence_side_by_side_change_nothing(
-    name: str, descriptors: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, descriptors: bool, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape = dataclasses.replace(SHAPE, tokens=150)
     drawn = draw(lower(rules[name]), shape, dtype=torch.float32, device=DEVICE)
     given = {operand: tensor.requires_grad_() for operand, tensor in drawn.tensors.items()}
-    whole = results(rules[name], given)
+    start = torch.randn(1, 2, 16, 16, device=DEVICE, requires_grad=True) if count > 2 else None
+    whole = results(rules[name], given, start)
     plans: list[plan.Plan] = []
 
     def cut(problem: plan.Problem, chunk_size: int | None) -> plan.Plan:
         found = plan.plan(problem, chunk_size)
         use = dataclasses.replace(found.scan, descriptors=descriptors)
-        plans.append(dataclasses.replace(found, segments=2, scan=use, reverse=use))
+        plans.append(dataclasses.replace(found, segments=count, scan=use, pieces=use, reverse=use))
         return plans[-1]
 
     setups.setup.cache_clear()
     monkeypatch.setattr(setups, "plan", cut)
-    pieces = results(rules[name], given)
+    pieces = results(rules[name], given, start)
     setups.setup.cache_clear()
-    assert plans and all(use.segments == 2 and use.scan.descriptors is descriptors for use in plans)
+    assert plans and all(use.segments == count and use.scan.descriptors is descriptors for use in plans)
     for one, other in zip(pieces, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
@@ -141,6 +143,18 @@ def test_operands_may_begin_at_any_address() -> None:
     call = compile(rules["gated_delta_net"], "triton")
     assert torch.equal(call(scale=None, **shifted).output, call(scale=None, **given).output)
     assert all(launch.laid_out(x).data_ptr() % 16 == 0 for x in shifted.values())
+
+
+def test_gradients_of_gradients_are_refused() -> None:
+    given = operands(rules["gated_delta_net"])
+    output = compile(rules["gated_delta_net"], "triton")(scale=None, **given).output
+    first = torch.autograd.grad(output.square().sum(), list(given.values()), create_graph=True)
+    plain = torch.autograd.grad(
+        compile(rules["gated_delta_net"], "triton")(scale=None, **given).output.square().sum(), list(given.values())
+    )
+    assert all(torch.equal(one, other) for one, other in zip(first, plain, strict=True))
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first[0].sum().backward()
 
 
 class Calls(TorchDispatchMode):

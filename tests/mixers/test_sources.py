@@ -11,11 +11,12 @@ from torch import Tensor
 from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, read, value, write
 from archsearch.errors import ConfigError, HoleError
 from archsearch.holes import holes, one_of, resolve
+from archsearch.kernels.entering import normalised
+from archsearch.kernels.entry import Norm
 from archsearch.mixers.gated_delta_product import delta_product, delta_product_layer
 from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.layer.mixer import Mixer
-from archsearch.mixers.layer.norms import normalised
 from archsearch.mixers.layer.options import (
     BoundedDecay,
     FixedDecay,
@@ -73,8 +74,8 @@ def test_addresses_are_unit_and_values_are_not() -> None:
 
 def test_the_l2_norm_is_u_over_the_root_of_u_u_plus_1e_6() -> None:
     u = 1e-3 * torch.randn(5, 12).double()
-    torch.testing.assert_close(normalised(u, "l2"), u / (u.square().sum(-1, keepdim=True) + 1e-6).sqrt())
-    torch.testing.assert_close(normalised(u, "rms"), math.sqrt(12) * normalised(u, "l2"))
+    torch.testing.assert_close(normalised(u, Norm.L2), u / (u.square().sum(-1, keepdim=True) + 1e-6).sqrt())
+    torch.testing.assert_close(normalised(u, Norm.RMS), math.sqrt(12) * normalised(u, Norm.L2))
 
 
 def test_a_low_rank_address_lies_in_as_many_dimensions_a_head() -> None:
@@ -92,10 +93,11 @@ def rank_of(rows: Tensor) -> int:
 
 def test_a_projection_of_the_query_is_unit_and_turns_with_it() -> None:
     mixer = Mixer(PLAIN, 32, 2, Layer(operands={"e": Projection("q")})).double()
-    done = {"q": torch.randn(3, 7, 2, 16).double()}
-    made_of = source(mixer, "e")(torch.zeros(3, 7, 0), None, done)["e"]
-    by_hand = torch.stack([done["q"][:, :, h] @ source(mixer, "e").weight[h] for h in range(2)], 2)
-    torch.testing.assert_close(made_of, normalised(by_hand, "l2"))
+    with torch.no_grad():
+        done = mixer.operands(torch.randn(3, 7, 32).double())
+        by_hand = torch.stack([done["q"][:, :, h] @ source(mixer, "e").weight[h] for h in range(2)], 2)
+    torch.testing.assert_close(done["e"], normalised(by_hand, Norm.L2))
+    torch.testing.assert_close(done["q"].square().sum(-1), torch.ones(3, 7, 2).double(), rtol=0, atol=1e-2)
 
 
 def test_a_static_address_is_the_same_for_every_token() -> None:
@@ -144,23 +146,30 @@ def test_the_eda_form_is_the_mamba_decay_near_zero() -> None:
 
 def test_mamba2_decays_by_its_own_step_size() -> None:
     mixer = Mixer(rules["mamba2"], 32, 2).double()
-    step = torch.rand(3, 7, 2).double()
-    decay_of = source(mixer, "g")(torch.zeros(3, 7, 0), None, {"dt": step})["g"]
-    torch.testing.assert_close(decay_of, -source(mixer, "g").A_log.exp() * step)
-    sizes = source(mixer, "dt")(torch.zeros(1, 1, 2), None, {})["dt"]
+    operands = mixer.operands(torch.randn(3, 7, 32).double())
+    torch.testing.assert_close(operands["g"], -source(mixer, "g").A_log.exp() * operands["dt"])
+    sizes = mixer.operands(torch.zeros(1, 1, 32).double())["dt"]
     assert sizes.min() >= 1e-4 and sizes.max() <= 0.1001
+
+
+def test_a_step_decay_takes_any_gate_for_its_step_size() -> None:
+    layer = Layer(operands={"dt": Sigmoid(0.0), "g": StepDecay("dt")})
+    mixer = Mixer(rules["mamba2"], 32, 2, layer).double()
+    operands = mixer.operands(torch.randn(3, 7, 32).double())
+    torch.testing.assert_close(operands["g"], -source(mixer, "g").A_log.exp() * operands["dt"])
+    assert operands["dt"].min() > 0 and operands["dt"].max() < 1
 
 
 def test_a_signed_decay_gives_log_and_sign_of_one_tanh() -> None:
     rule = Rule("signed", decay(log_decay("g", signed=True)), write(k, v), read(q))
     signed = source(Mixer(rule, 32, 2, Layer(operands={"g": SignedDecay()})).double(), "g")
     a = torch.linspace(-3, 3, 14).double().view(1, 7, 2).requires_grad_()
-    pair = signed(a, None, {})
+    pair = signed({"g": a}, None, {})
     alpha = pair["g_sign"] * pair["g"].exp()
     torch.testing.assert_close(alpha, torch.tanh(a + signed.bias))
     (slope,) = torch.autograd.grad(alpha.sum(), a)
     torch.testing.assert_close(slope, 1 - alpha.detach() ** 2)
-    assert signed(torch.zeros(1, 1, 2), None, {})["g_sign"].flatten().tolist() == [1.0, -1.0]
+    assert signed({"g": torch.zeros(1, 1, 2)}, None, {})["g_sign"].flatten().tolist() == [1.0, -1.0]
 
 
 def test_a_rotation_keeps_lengths_and_sees_distances_only() -> None:

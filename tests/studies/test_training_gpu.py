@@ -16,6 +16,7 @@ from archsearch.studies.outcomes import Outcome, classify
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.training.config import TrialConfig
+from archsearch.studies.training.graph import EAGER, Replayed
 from archsearch.studies.training.language import plan_trial
 from archsearch.studies.training.run import Run, Step
 from archsearch.studies.training.trial import train_trial
@@ -111,3 +112,41 @@ def test_weights_stay_in_float32(tmp_path: Path) -> None:
     run = Run(plan.entries[0].task, model, plan.training, 8192, 0, plan.device)
     run.advance(1.0)
     assert all(tensor.dtype is torch.float32 for name, tensor in run.tensors().items() if name.startswith("model/"))
+
+
+@pytest.mark.parametrize(("rule", "dropout"), [("gated_delta_net", 0.0), ("q_delta", 0.1), ("eda_scalar", 0.0)])
+def test_replayed_steps_have_the_bits_of_eager_ones(rule: str, dropout: float) -> None:
+    tasks = Tasks(mqar=MqarOptions(length=256, pairs=16, vocabulary=512, evaluation=64))
+    training = Training(batch_tokens=64 * 256, warmup=0.25)
+    small = TrialConfig(rule, tasks, Model(dropout=dropout), training=training, budget=Budget(tokens=8 * 64 * 256))
+    kept: list[tuple[list[Tensor], dict[str, Tensor]]] = []
+    for graphs in (False, True):
+        plan = plan_trial(replace(small, device="cuda", graphs=graphs))
+        torch.manual_seed(0)
+        task, losses = plan.entries[0].task, list[Tensor]()
+        run = Run(task, plan.build(task), plan.training, 8 * 64 * 256, 0, plan.device, graphs=plan.graphs)
+
+        def watch(step: Step, losses: list[Tensor] = losses) -> None:
+            losses.append(step.loss)
+
+        run.advance(0.75, watch)
+        run.evaluate()
+        run.advance(1.0, watch)
+        assert graphs is (isinstance(run._change, Replayed) and run._change.captured is not None)
+        kept.append((losses, run.tensors()))
+    (eager, one), (replayed, other) = kept
+    assert len(eager) == len(replayed) == 8 == EAGER + 5
+    assert torch.stack(eager).tolist() == torch.stack(replayed).tolist()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def test_an_interrupted_trial_may_go_on_with_graphs(tmp_path: Path) -> None:
+    small = replace(config("gated_delta_net"), budget=Budget(tokens=40 * 4096))
+    values: list[dict[str, float]] = []
+    for directory, modes in (("eager", (False, False)), ("mixed", (False, True))):
+        supervisor = Stopping(0)
+        for stop, graphs in zip((0.5, 1.0), modes, strict=True):
+            supervisor = Stopping(stop)
+            train_trial(plan_trial(replace(small, graphs=graphs)), tmp_path / directory, supervisor)
+        values.append(supervisor.values[-1])
+    assert values[0] == values[1]

@@ -219,6 +219,11 @@ def test_a_model_that_does_not_fit_has_run_out_of_memory_too(tmp_path: Path) -> 
         train_trial(replace(plan(), build=lambda task: Tiny(2**55)), tmp_path, Alone())
 
 
+def test_graphs_need_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="graphs need a CUDA device; got cpu; leave graphs out"):
+        train_trial(replace(plan(), graphs=True), tmp_path, Alone())
+
+
 def test_bfloat16_needs_a_gpu() -> None:
     with pytest.raises(ConfigError, match=r"training.precision bfloat16 needs a CUDA device; got cpu"):
         Run(MqarOptions().build(), Tiny(8192), Training(precision=Precision.BFLOAT16), 640, 0, CPU)
