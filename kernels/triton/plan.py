@@ -196,6 +196,4 @@ def _gradient(problem: Problem, keys: int, values: int, *, wide: bool) -> Gradie
 
 def _gradient_keys(problem: Problem, *, wide: bool) -> int:
     """Narrower where more tiles are alive at once."""
-    if problem.channel and wide:
-        return 16
     return 32 if wide or problem.channel else 64
