@@ -79,31 +79,16 @@ def checked(
         raise OperandError(f"scale must be a finite number; got {scale!r}. Leave it out for the rule's own")
     if os.environ.get("ARCHSEARCH_DEBUG") == "1":
         check_values(form, tensors, raw)
-    return Call(tensors, initial_state, float(scale), cu_seqlens, *like[1:])
+    return like._replace(tensors=tensors, initial_state=initial_state, scale=float(scale), cu_seqlens=cu_seqlens)
 
 
-class _Alike(NamedTuple):
-    """What calls of the same shapes, dtypes and device have in common: the rule's own scale, then fields of `Call`."""
-
-    scale: float
-    batch: int
-    tokens: int
-    heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    device: torch.device
-    dtype: torch.dtype
-    output_dtype: torch.dtype
-
-
-_KNOWN: dict[int, tuple[NormalForm, dict[object, _Alike]]] = {}
+_KNOWN: dict[int, tuple[NormalForm, dict[object, Call]]] = {}
 MOST = 4096
 """Forms, and kinds of calls of each, that are remembered as right."""
 
 
-def _checked_before(form: NormalForm) -> dict[object, _Alike]:
-    """By likeness, the calls of this form that were found right."""
+def _checked_before(form: NormalForm) -> dict[object, Call]:
+    """By likeness, what calls of this form that were found right have in common; see `_found`."""
     known = _KNOWN.get(id(form))
     if known is None or known[0] is not form or len(known[1]) >= MOST:
         if len(_KNOWN) >= MOST:
@@ -122,18 +107,20 @@ def _likeness(tensors: Mapping[str, Tensor], state: Tensor | None) -> tuple[obje
     if state is not None:
         if type(state) is not Tensor and type(state) is not nn.Parameter:
             return None
-        found += (None, state.shape, state.dtype, state.device)
+        found += (None, state.shape, state.dtype, state.device, state.layout)
     return tuple(found)
 
 
 def _found(
     form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tensor | None, cu_seqlens: Tensor | None
-) -> _Alike:
-    """The checks of tensors, one by one."""
+) -> Call:
+    """The checks of tensors, one by one; a call that holds none of them yet, with the rule's own scale."""
     _check_names(form, tensors)
     for name, given in (("initial_state", initial_state), ("cu_seqlens", cu_seqlens)):
         if given is not None and not isinstance(given, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OperandError(f"{name} must be a tensor; got {type(given).__name__}. Make it one with torch.tensor")
+        if given is not None and given.layout != torch.strided:
+            raise OperandError(f"{name} must be dense; got {given.layout}. Convert it with .to_dense()")
     sizes = _sizes(form, tensors, initial_state)
     for operand in form.operands:
         _check_tensor(form, operand, tensors[operand.name], sizes, next(iter(tensors.values())).device)
@@ -153,7 +140,10 @@ def _found(
     double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
     values = [tensors[operand.name] for operand in form.operands if operand.kind is Kind.VALUE]
     addresses = [tensors[operand.name] for operand in form.operands if operand.is_address]
-    return _Alike(
+    return Call(
+        tensors={},
+        initial_state=None,
+        cu_seqlens=None,
         scale=sizes["K"] ** -0.5 if form.read.scale is None else form.read.scale,
         batch=sizes["B"],
         tokens=sizes["T"],

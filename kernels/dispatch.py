@@ -92,6 +92,8 @@ class CompiledRule:
 
     def step(self, *, state: Tensor, scale: float | None = None, **operands: Tensor) -> Result:
         """One token: every shape without T; `output` [B, HV, V] and the state after it."""
+        if state is None:  # pyright: ignore[reportUnnecessaryComparison]
+            raise OperandError("step takes a state [B, HV, K, V]; got None. Pass zeros before the first token")
         constants = () if self.entry is None else self.entry.constants
         token = {name: x if name in constants else _one_token(x) for name, x in operands.items()}
         call = self._checked(token, state, scale, None)
@@ -155,7 +157,7 @@ def compile(
     """`rule` as a callable. backend "auto" is triton on a CUDA device and torch elsewhere; `chunk_size` None is the
     plan's choice. `entry`: operands that come raw, and what becomes of them; None: all come as the rule takes them.
     memory "low" has the generated kernels hold about half as much at once and keep next to nothing between forward and
-    backward, for a third more time; the torch backend, where "auto" chooses it, knows no modes.
+    backward, which computes it again; the torch backend, where "auto" chooses it, knows no modes.
 
     Errors: RuleError for what is no rule, HoleError for open holes, BackendError for a backend that is unknown or
     cannot run here, ConfigError for an entry that does not fit the rule.

@@ -97,6 +97,8 @@ def _check_constant(gate: GateEntry, name: str, given: Tensor, expected: list[in
     if not isinstance(given, Tensor) or not given.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
         what = given.dtype if isinstance(given, Tensor) else type(given).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OperandError(f"the constant {name!r} must be a tensor of floats of shape {expected}; got {what}")
+    if given.layout != torch.strided:
+        raise OperandError(f"the constant {name!r} must be dense; got {given.layout}. Convert it with .to_dense()")
     if list(given.shape) != expected or given.device != call.device:
         raise OperandError(
             f"the constant {name!r} of {gate.operand!r} must have shape {expected} on {call.device}; "

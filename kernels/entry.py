@@ -61,6 +61,11 @@ class Curve(Enum):
         return self in (Curve.SIGMOID_DECAY, Curve.EXPONENTIAL_DECAY)
 
     @property
+    def scaled(self) -> bool:
+        """Whether it has a factor."""
+        return "factor" in self.value
+
+    @property
     def rated(self) -> bool:
         """Whether it has a rate, one a head."""
         return self.is_decay and self is not Curve.LOG_SIGMOID
@@ -73,6 +78,12 @@ class VectorEntry:
     operand: str
     feature: Feature = Feature.NONE
     norm: Norm = Norm.NONE
+
+    def __post_init__(self) -> None:
+        """Refuse what is no name, no Feature or no Norm."""
+        _check_type("the operand of a VectorEntry", self.operand, str)
+        _check_type(f"the feature of {self.operand!r}", self.feature, Feature)
+        _check_type(f"the norm of {self.operand!r}", self.norm, Norm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +101,17 @@ class GateEntry:
     rate: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a factor of the wrong sign, and a rate where none belongs or a missing one."""
+        """Refuse a factor of the wrong sign, a factor or rate where none belongs, a missing rate, and other types."""
+        _check_type("the operand of a GateEntry", self.operand, str)
+        _check_type(f"the curve of {self.operand!r}", self.curve, Curve)
+        _check_type(f"the factor of {self.operand!r}", self.factor, float)
+        for name in self.constants:
+            _check_type(f"the name of a constant of {self.operand!r}", name, str)
         low, entry = self.curve.is_bounded, f"the entry of {self.operand!r}, {self.curve.value}"
         if not math.isfinite(self.factor) or (self.factor >= 0 if low else self.factor <= 0):
             raise ConfigError(f"{entry}, needs a factor {'< 0' if low else '> 0'}; got {self.factor}")
+        if self.factor != 1.0 and not self.curve.scaled:
+            raise ConfigError(f"{entry}, has no factor; got {self.factor}")
         if self.curve.rated is not (self.rate is not None):
             raise ConfigError(f"{entry}, {'needs a' if self.curve.rated else 'has no'} rate; got {self.rate!r}")
 
@@ -109,6 +127,13 @@ class Entry:
 
     vectors: tuple[VectorEntry, ...] = ()
     gates: tuple[GateEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse anything but a tuple of each."""
+        for name, given, kind in (("vectors", self.vectors, VectorEntry), ("gates", self.gates, GateEntry)):
+            _check_type(f"the {name} of an Entry", given, tuple)
+            for each in given:
+                _check_type(f"each of the {name} of an Entry", each, kind)
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -144,6 +169,19 @@ def check_entry(entry: Entry, form: NormalForm) -> None:
             raise ConfigError(_misfit(operand, wanted, "VectorEntry, or a curve of its kind"))
         if operand.kind is Kind.LOG_DECAY and not each.curve.is_decay:
             raise ConfigError(_misfit(operand, "a gate", "a curve of log decays"))
+
+
+def _check_type(what: str, given: object, kind: type) -> None:
+    """ConfigError for another type; a whole number is a float, a truth value is none."""
+    if isinstance(given, kind) or (kind is float and type(given) is int):
+        return
+    name = {str: "string", float: "number"}.get(kind, kind.__name__)
+    hint = {
+        tuple: "Write (x,) for one",
+        str: "Write its name in quotes",
+        float: "Write it as a number",
+    }.get(kind, f"Import {name} from archsearch.kernels.entry")
+    raise ConfigError(f"{what} must be a {name}; got {type(given).__name__}. {hint}")
 
 
 def _misfit(operand: Operand, wanted: str, instead: str) -> str:

@@ -61,6 +61,8 @@ class StudyConfig:
             raise ConfigError(f"trials must be >= 0; got {self.trials}")
         if self.evaluations < 1:
             raise ConfigError(f"evaluations must be >= 1; got {self.evaluations}")
+        if self.graphs and self.resources.gpus == 0:
+            raise ConfigError("graphs need trials with a GPU; got resources.gpus 0; leave graphs out")
 
     def load_space(self) -> Space:
         """The space with this configuration's values in it. SpaceError or ConfigError if it cannot be."""

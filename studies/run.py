@@ -90,6 +90,8 @@ def check_machine(config: StudyConfig) -> None:
     if gpus > torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise StudyError(f"a trial needs {gpus:g} GPUs; this machine has {found}; lower resources.gpus")
+    if config.graphs and not torch.cuda.device_count():
+        raise StudyError("graphs need trials with a GPU; this machine has none; leave graphs out")
 
 
 def config_text(config: StudyConfig) -> str:

@@ -12,11 +12,14 @@ from archsearch.kernels.triton.setup import Saved, Setup
 
 
 def applies(tensors: list[Tensor]) -> bool:
-    """Whether nobody traces or stands in for these tensors."""
+    """Whether nobody traces or stands in for these tensors, and their memory holds them as they are.
+
+    The negative of a tensor may be a view that is negated when read, as the imaginary part of a conjugate is.
+    """
     modes = cast(Any, torch.utils)._python_dispatch
     if torch.compiler.is_compiling() or modes.is_in_torch_dispatch_mode():
         return False
-    return all(type(tensor) is Tensor or type(tensor) is nn.Parameter for tensor in tensors)
+    return all((type(each) is Tensor or type(each) is nn.Parameter) and not each.is_neg() for each in tensors)
 
 
 class Chunkwise(torch.autograd.Function):

@@ -149,8 +149,8 @@ def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: flo
 
 
 def laid_out(tensor: Tensor) -> Tensor:
-    """The tensor as kernels and tensor descriptors take it: contiguous, from an aligned address on."""
-    tensor = tensor.contiguous()
+    """The tensor as kernels and descriptors take it: contiguous, no negative view, from an aligned address on."""
+    tensor = tensor.contiguous().resolve_neg()
     return tensor.clone() if tensor.data_ptr() % ALIGNED else tensor
 
 

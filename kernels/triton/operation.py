@@ -22,7 +22,7 @@ def run(form: NormalForm, key: str, call: Call, chunk_size: int | None) -> Resul
     tensors = [call.tensors[operand.name] for operand in form.operands]
     start = call.initial_state
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *(() if start is None else (start,))))
-    if eager.applies(tensors):
+    if eager.applies(tensors if start is None else [*tensors, start]):
         setup = setup_of_plain(key, tensors, start, call.cu_seqlens, chunk_size or 0)
         return Result(*eager.Chunkwise.apply(setup, call.cu_seqlens, call.scale, keep, start, *tensors))
     output, state, _ = chunkwise(tensors, start, call.cu_seqlens, call.scale, chunk_size or 0, keep, key)

@@ -8,10 +8,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from archsearch.errors import ConfigError
+
 StepFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Tokens and targets [B, T] on the device to two results on the device, without waiting for it."""
 EAGER = 3
 """Calls before the capture: they compile kernels and make what lives on, the optimiser's moments among it."""
+
+
+def check_graphs(device: torch.device, *, graphs: bool) -> None:
+    """ConfigError for graphs on a device that has none."""
+    if graphs and device.type != "cuda":
+        raise ConfigError(f"graphs need a CUDA device; got {device}; leave graphs out")
 
 
 class Captured(NamedTuple):

@@ -15,7 +15,7 @@ from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Precision, Training
 from archsearch.studies.outcomes import Unstable
 from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
-from archsearch.studies.training.graph import Replayed, StepFunction
+from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs
 from archsearch.studies.training.optimiser import build_optimiser, set_learning_rate
 from archsearch.studies.training.randomness import Randomness, derive_seed, repeatable
 from archsearch.studies.training.schedule import learning_rate
@@ -64,8 +64,7 @@ class Run:
 
         ConfigError for a precision or graphs that `device` does not have.
         """
-        if graphs and device.type != "cuda":
-            raise ConfigError(f"graphs need a CUDA device; got {device}; leave graphs out")
+        check_graphs(device, graphs=graphs)
         if training.precision is Precision.BFLOAT16 and device.type != "cuda":
             raise ConfigError(f"training.precision bfloat16 needs a CUDA device; got {device}; use auto or float32")
         self.task = task

@@ -13,6 +13,7 @@ from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Training
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from archsearch.studies.training.graph import check_graphs
 from archsearch.studies.training.randomness import derive_seed
 from archsearch.studies.training.run import INITIALISATION, Run, Watch, typed_memory_errors
 
@@ -67,6 +68,10 @@ class Plan:
     identity: Mapping[str, Any] | None = None
     constants: Mapping[str, float] | None = None
     graphs: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse graphs where there are none, before anything is written."""
+        check_graphs(self.device, graphs=self.graphs)
 
     @property
     def total_tokens(self) -> int:

@@ -189,6 +189,16 @@ MESSAGES: dict[str, tuple[type[ArchsearchError], Callable[..., Any], str]] = {
         lambda _: call(cu_seqlens=torch.tensor([0.0, 6.0])),
         "cu_seqlens must be [N + 1] int32 or int64 offsets on cpu; got torch.float32 [2] on cpu",
     ),
+    "sparse offsets": (
+        OperandError,
+        lambda _: call(cu_seqlens=torch.tensor([0, 6]).to_sparse()),
+        "cu_seqlens must be dense; got torch.sparse_coo. Convert it with .to_dense()",
+    ),
+    "a step from nothing": (
+        OperandError,
+        lambda _: step(state=None),
+        "step takes a state [B, HV, K, V]; got None. Pass zeros before the first token",
+    ),
     "offsets of nothing": (
         OperandError,
         lambda _: call(cu_seqlens=torch.tensor([0])),
@@ -317,6 +327,7 @@ def test_values_are_looked_at_in_debug_mode_alone() -> None:
         {"beta": 0.5},
         {"initial_state": zeros(1, 4, 5, 3)},
         {"initial_state": zeros(1, 4, 3, 5, dtype=torch.int64)},
+        {"initial_state": zeros(1, 4, 3, 5).to_sparse()},
         {"scale": float("nan")},
         {"cu_seqlens": torch.tensor([0, 2, 5])},
         {"lam": zeros(1, 6, 4)},

@@ -105,7 +105,8 @@ FORMULAS: dict[Curve, Callable[[Tensor, Tensor, float], Tensor]] = {
 def test_a_curve_is_its_formula_and_a_decay_is_never_positive(curve: Curve, channels: tuple[int, ...]) -> None:
     a, bias = (4 * torch.randn(*shape, 4, *channels, dtype=torch.float64) for shape in ((2, 5), ()))
     rate = torch.randn(4, dtype=torch.float64) if curve.rated else None
-    entry = GateEntry("g", curve, -3.0 if curve.is_bounded else 3.0, "bias", "rate" if curve.rated else None)
+    factor = -3.0 if curve.is_bounded else 3.0 if curve.scaled else 1.0
+    entry = GateEntry("g", curve, factor, "bias", "rate" if curve.rated else None)
     found = curved(a, entry, bias, rate)
     r = torch.ones(4).double() if rate is None else rate.exp()
     torch.testing.assert_close(found, FORMULAS[curve](a + bias, r[:, None] if channels else r, entry.factor))
@@ -193,6 +194,44 @@ MESSAGES: dict[str, tuple[Callable[[], object], str]] = {
     "a factor": (
         lambda: GateEntry("g", Curve.SIGMOID_DECAY, 5.0),
         "the entry of 'g', factor * sigmoid(r * z), needs a factor < 0; got 5.0",
+    ),
+    "a factor of nothing": (
+        lambda: GateEntry("dt", Curve.SOFTPLUS, 2.0),
+        "the entry of 'dt', softplus(z), has no factor; got 2.0",
+    ),
+    "one vector": (
+        lambda: Entry(VectorEntry("q")),  # pyright: ignore[reportArgumentType]
+        "the vectors of an Entry must be a tuple; got VectorEntry. Write (x,) for one",
+    ),
+    "a name for a vector": (
+        lambda: Entry(("q",)),  # pyright: ignore[reportArgumentType]
+        "each of the vectors of an Entry must be a VectorEntry; got str. "
+        "Import VectorEntry from archsearch.kernels.entry",
+    ),
+    "a vector among gates": (
+        lambda: Entry((), (VectorEntry("q"),)),  # pyright: ignore[reportArgumentType]
+        "each of the gates of an Entry must be a GateEntry; got VectorEntry. "
+        "Import GateEntry from archsearch.kernels.entry",
+    ),
+    "a feature's name": (
+        lambda: VectorEntry("q", "silu"),  # pyright: ignore[reportArgumentType]
+        "the feature of 'q' must be a Feature; got str. Import Feature from archsearch.kernels.entry",
+    ),
+    "a curve's name": (
+        lambda: GateEntry("beta", "sigmoid"),  # pyright: ignore[reportArgumentType]
+        "the curve of 'beta' must be a Curve; got str. Import Curve from archsearch.kernels.entry",
+    ),
+    "a factor as text": (
+        lambda: GateEntry("g", Curve.LOG_SIGMOID, "1"),  # pyright: ignore[reportArgumentType]
+        "the factor of 'g' must be a number; got str. Write it as a number",
+    ),
+    "a bias as it is": (
+        lambda: GateEntry("g", Curve.LOG_SIGMOID, bias=torch.zeros(4)),  # pyright: ignore[reportArgumentType]
+        "the name of a constant of 'g' must be a string; got Tensor. Write its name in quotes",
+    ),
+    "a sparse constant": (
+        call(A_log=torch.zeros(4).to_sparse()),
+        "the constant 'A_log' must be dense; got torch.sparse_coo. Convert it with .to_dense()",
     ),
     "no number": (
         lambda: GateEntry("g", Curve.LOG_SIGMOID, math.inf),

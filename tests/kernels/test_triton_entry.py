@@ -36,7 +36,7 @@ PAPERS = {name: layer for name in rules if (layer := paper_layer(rules[name])) i
 
 def gates(curve: Curve) -> Entry:
     """Both decays by one curve, or both gates."""
-    factor = -3.0 if curve.is_bounded else 1.5
+    factor = -3.0 if curve.is_bounded else 1.5 if curve.scaled else 1.0
     names = ("g", "d") if curve.is_decay else ("w", "beta")
     rates = {name: f"{name}.rate" if curve.rated else None for name in names}
     return Entry((), tuple(GateEntry(name, curve, factor, f"{name}.bias", rates[name]) for name in names))

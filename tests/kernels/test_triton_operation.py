@@ -204,3 +204,15 @@ def test_a_rule_unpickled_in_another_process_is_known_there(monkeypatch: pytest.
     again = pickle.loads(packed)
     assert forms.form(again.key) == again.normal_form == lower(rules["kda"])
     forms.key.cache_clear()
+
+
+@pytest.mark.parametrize("memory", ["fast", "low"])
+def test_a_negative_view_is_negated(memory: Any) -> None:
+    rule: Any = compile(rules["gated_delta_net"], "triton", 16, memory=memory)
+    given, slope = operands(rules["gated_delta_net"]), torch.randn(1, 19, 2, 16, device=DEVICE)
+    found: list[list[Tensor]] = []
+    views: Any = torch  # a negative view's memory holds the opposite
+    for negative in (views._neg_view, torch.neg):
+        output = rule(**{**given, "q": negative(given["q"])}).output
+        found.append([output, *torch.autograd.grad(output, list(given.values()), negative(slope))])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import archsearch
 from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError, StudyError
@@ -186,6 +187,7 @@ def test_choices_are_told_in_words() -> None:
         (["backend=cuda"], ConfigError, "backend must be one of"),
         (["resources.cpus=4096"], StudyError, "a trial needs 4096 CPUs; this machine has"),
         (["resources.gpus=4096"], StudyError, "a trial needs 4096 GPUs; this machine has"),
+        (["graphs=true", "resources.gpus=0"], ConfigError, "graphs need trials with a GPU; got resources.gpus 0"),
         (["rungs.count=20"], StudyError, "20 rungs need a larger budget than 512 tokens; use fewer rungs"),
     ],
 )
@@ -195,6 +197,15 @@ def test_a_bad_question_is_refused_in_one_line_and_writes_nothing(
     with pytest.raises(kind) as error:
         run_study(read_config(StudyConfig, home / "study.yaml", [f"directory={tmp_path}/study", *overrides]))
     assert message in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "study").exists()
+
+
+def test_graphs_are_refused_where_no_trial_has_a_gpu(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(StudyError, match="graphs need trials with a GPU; this machine has none; leave graphs out"):
+        run_study(read_config(StudyConfig, home / "study.yaml", [f"directory={tmp_path}/study", "graphs=true"]))
     assert not (tmp_path / "study").exists()
 
 

@@ -137,6 +137,7 @@ MISTAKES: list[tuple[Sequence[str], type[ArchsearchError], str]] = [
         ConfigError,
         "tasks.mqar_overwrite.tokens must be a number, or budget.tokens for all tasks; got neither",
     ),
+    (["graphs=true"], ConfigError, "graphs need a CUDA device; got cpu; leave graphs out"),
     (["seed=-1"], ConfigError, "seed must be >= 0; got -1"),
     (["tasks=null"], ConfigError, "tasks must be a mapping of its options; got None in FILE"),
     (["model.heads=3"], ConfigError, "width must be a multiple of heads; got width=16, heads=3"),

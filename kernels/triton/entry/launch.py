@@ -135,7 +135,7 @@ def leave(
     found = [torch.empty_like(raw, memory_format=torch.contiguous_format) for raw in raws]
     partial = raws[0].new_empty((setup.pieces, setup.numbers), dtype=torch.float32)
     if setup.back.programs:
-        given = [each.contiguous() for each in (*constants, *gradients)]
+        given = [each.contiguous().resolve_neg() for each in (*constants, *gradients)]
         setup.launch(setup.back, [*raws, *given, *found, partial])
     return found, partial.view(-1) if setup.pieces == 1 or not setup.numbers else partial.sum(0)
 
