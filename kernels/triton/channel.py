@@ -27,13 +27,9 @@ def channel_holes(form: NormalForm) -> dict[str, str]:
     return {
         "quad_tokens": _lines(f"token_{r} = 4 * quad + {r}\nhere_{r} = token_{r} < length" for r in TOKENS),
         "quad_decays": _quad_decays(form),
-        "earlier_decays": _earlier_decays(form),
         "quad_turns": _quad_turns(form),
         "quad_rows": _quad_rows(form),
         "quad_places": _quad_places(form),
-        "placed_writes": _placed(form, "write"),
-        "placed_reads": _placed(form, "read"),
-        "placed_residuals": _placed(form, "residual"),
         "own_pairs": _own_pairs(form),
         "own_gradients": _own_gradients(form),
         "mixed_0": woven(_mixed(form, (0, 1, 0, 1))),
@@ -192,14 +188,6 @@ def _quad_decays(form: NormalForm) -> str:
     return _lines([*lines, *(f"left_{r} = tl.exp(log_{r})" for r in TOKENS)])
 
 
-def _earlier_decays(form: NormalForm) -> str:
-    """The log decay of the quad before: its sums are G where each quad starts, with no trip through memory."""
-    given = f"head, channel, {_pointers(form)}, 0, {len(form.decays)}, HV, K"
-    lines = [f"here_before_{r} = (quad > 0) & (token_{r} - 4 < length)" for r in TOKENS]
-    terms = [f"log_between(token_{r} - 4, here_before_{r}, {given})" for r in TOKENS]
-    return _lines([*lines, f"earlier = {terms[0]}", *(f"earlier += {term}" for term in terms[1:])])
-
-
 def _quad_turns(form: NormalForm) -> str:
     """The sign of all decay points of every token."""
     given = f"head, channel, {_pointers(form)}, 0, {len(form.decays)}, HV, K"
@@ -217,7 +205,7 @@ def _turn(form: NormalForm, r: int, place: int) -> str:
     return " * ".join(factors)
 
 
-def _quad_rows(form: NormalForm, roles: Sequence[str] = ("write", "residual", "read")) -> str:
+def _quad_rows(form: NormalForm) -> str:
     """The rows themselves, in float32, turned by the sign of the decays before them."""
     lines: list[str] = []
 
@@ -227,12 +215,11 @@ def _quad_rows(form: NormalForm, roles: Sequence[str] = ("write", "residual", "r
 
     for r in TOKENS:
         for s, row in enumerate(form.rows):
-            if row.write and "write" in roles:
+            if row.write:
                 add(f"b_{s}_{r}", f"write_row_{s}", r, _place(form, s, "write"))
-            if row.residual and "residual" in roles:
+            if row.residual:
                 add(f"a_{s}_{r}", f"residual_row_{s}", r, _place(form, s, "residual"))
-        if "read" in roles:
-            add(f"q_{r}", "read_row", r, form.read.decays)
+        add(f"q_{r}", "read_row", r, form.read.decays)
     return _lines(lines)
 
 
@@ -244,22 +231,18 @@ def _tails(form: NormalForm, s: int, r: int) -> str:
     return _between(form, r, _place(form, s, "write"), len(form.decays))
 
 
-def _quad_places(form: NormalForm, roles: Sequence[str] = ("write", "residual", "read")) -> str:
+def _quad_places(form: NormalForm) -> str:
     """Residual and read rows decayed since their token's start, write rows to its end."""
     lines: list[str] = []
     for r in TOKENS:
         for s, row in enumerate(form.rows):
-            if row.residual and "residual" in roles and (text := _heads(form, s, r)):
+            if row.residual and (text := _heads(form, s, r)):
                 lines.append(f"a_{s}_{r} *= {text}")
-            if row.write and "write" in roles and (text := _tails(form, s, r)):
+            if row.write and (text := _tails(form, s, r)):
                 lines.append(f"b_{s}_{r} *= {text}")
-        if "read" in roles and (text := _between(form, r, 0, form.read.decays)):
+        if text := _between(form, r, 0, form.read.decays):
             lines.append(f"q_{r} *= {text}")
     return _lines(lines)
-
-
-def _placed(form: NormalForm, role: str) -> str:
-    return f"{_quad_rows(form, (role,))}\n{_quad_places(form, (role,))}"
 
 
 def _place_weights(form: NormalForm) -> str:
