@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archsearch.kernels.triton.plan import WEAKEST
+from archsearch.kernels.triton.plan import WEAKEST, group_of
 from archsearch.kernels.triton.setup import Setup
 from archsearch.kernels.triton.steps import Buffer, Of, Step
 
@@ -113,10 +113,13 @@ def _by_block(setup: Setup) -> list[Step]:
     every |= {"strong": setup.of("strong"), "BK": use.gradient_keys, "STAGES": 2, "num_stages": 2}
     growing = {"LIMIT": WEAKEST, "maxnreg": use.channel_registers}
     grid = (setup.count * _parts(setup), heads, 1)
+    group = group_of(setup.count * heads * _parts(setup), setup.problem.processors)
+    grouped = ((setup.count + group - 1) // group * _parts(setup), heads, 1)
+    strong = {"LEVELS": setup.use.chunk.bit_length() - 1, "count": setup.count, "group": group}
     return [
         Step("pairs", (setup.count, heads, 1), taken | squares | {"STAGES": 3}),
         Step("gradients", grid, every | squares | growing),
-        Step("gradients_strong", grid, every | {"LEVELS": use.chunk.bit_length() - 1}),
+        Step("gradients_strong", grouped, every | strong),
     ]
 
 

@@ -1,5 +1,7 @@
 """Kernels of rules whose channels decay on their own, where decays are extreme and head sizes fill no block."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,6 +9,8 @@ from torch import Tensor
 from archsearch import compile
 from archsearch.dsl import Kind, Rule
 from archsearch.kernels.conformance.made_up import RULES
+from archsearch.kernels.triton import gradient_launch, launch, setup
+from archsearch.kernels.triton.plan import NARROWEST, Problem, group_of, plan
 from archsearch.lowering import NormalForm, lower
 from archsearch.mixers.zoo import rules
 
@@ -64,3 +68,59 @@ def test_decays_of_nothing_and_of_everything_agree_with_the_token_loop(
     for key, value in expected.items():
         error = (found[key].double().cpu() - value).norm() / value.norm().clamp(min=1e-9)
         assert error < 1e-4, (name, key, error.item())
+
+
+@pytest.fixture
+def pairs_of_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One program looks at two chunks for strong decays."""
+
+    def two(programs: int, processors: int) -> int:
+        return 2
+
+    setup.setup.cache_clear()
+    monkeypatch.setattr(launch, "group_of", two)
+    monkeypatch.setattr(gradient_launch, "group_of", two)
+    yield
+    setup.setup.cache_clear()
+
+
+@pytest.mark.usefixtures("pairs_of_chunks")
+@pytest.mark.parametrize("strong", [0, 1, 2])
+def test_a_program_that_looks_at_several_chunks_finds_the_one_that_is_strong(
+    strong: int, interpreted: torch.device
+) -> None:
+    rule = NAMED["kda"]
+    given = drawn(lower(rule), seed=strong, logs=LOGS["mild"])
+    given["g"][:, 16 * strong : 16 * strong + 16] *= 100
+    expected = differentiated(rule, "reference", None, given)
+    found = differentiated(rule, "triton", 16, {key: x.float().to(interpreted) for key, x in given.items()})
+    for key, value in expected.items():
+        error = (found[key].double().cpu() - value).norm() / value.norm().clamp(min=1e-9)
+        assert error < 1e-4, (key, error.item())
+
+
+@pytest.mark.parametrize(("programs", "group"), [(64, 1), (2111, 1), (2112, 2), (8192, 4), (1 << 20, 32)])
+def test_groups_leave_programs_enough_where_every_chunk_is_strong(programs: int, group: int) -> None:
+    assert group_of(programs, 264) == group
+    assert group_of(programs, 0) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("keys", [8, 16, 32, 128])
+def test_blocks_of_channels_are_never_narrower_than_what_is_known_to_be_right(keys: int, dtype: torch.dtype) -> None:
+    problem = Problem(
+        span=2,
+        channel=True,
+        residual=True,
+        bonus=False,
+        moved=2,
+        key_dim=keys,
+        value_dim=64,
+        tokens=512,
+        lanes=8,
+        packed=False,
+        dtype=dtype,
+        processors=132,
+    )
+    made = plan(problem, None)
+    assert (made.solve_keys, made.gradient_keys) == (NARROWEST, NARROWEST)
