@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from archsearch.dsl import Kind, Operand
-from archsearch.kernels.triton.adjoint import numbers, tiled
+from archsearch.kernels.triton.adjoint import numbers
 from archsearch.kernels.triton.expressions import pointer
 from archsearch.kernels.triton.generation import has_bonus
 from archsearch.kernels.triton.gradients.numbers import sums_of
@@ -80,6 +80,6 @@ def facts_of(form: NormalForm) -> Facts:
         sums=0 if channel else len(sums_of(form)),
         tiles=tuple((names.index(operand.name), operand.name in keys) for operand in serial_operands(form)),
         plain=tuple((names.index(name), row) for name, row in plain_targets(form).items()),
-        tiled=places(tiled(form) if channel else gradient_operands(form)),
+        tiled=places(gradient_operands(form)),
         numbered=places(numbers(form)),
     )
