@@ -17,7 +17,7 @@ SHARED_MEMORY = 232448
 """Bytes of shared memory that a block may have on sm_90."""
 
 
-SPILLED = {"gated_delta_net": 16, "q_delta": 48, "eda_scalar": 16, "gla": 40, "kda": 448}
+SPILLED = {"gated_delta_net": 16, "q_delta": 48, "eda_scalar": 16, "gla": 224, "kda": 704}
 """Bytes a thread that kernels of a rule which are not serial may keep outside their registers at K = V = 128."""
 SERIAL = ("scan", "scan SAVE", "reverse")
 
