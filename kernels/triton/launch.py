@@ -10,7 +10,7 @@ from torch import Tensor
 
 from archsearch.kernels.triton import ahead, gradient_launch, serial_launch
 from archsearch.kernels.triton.launcher import ALIGNED
-from archsearch.kernels.triton.plan import WEAKEST, group_of, power
+from archsearch.kernels.triton.plan import NARROWEST, WEAKEST, group_of, power
 from archsearch.kernels.triton.program import Program
 from archsearch.kernels.triton.setup import Saved, Setup, packed_chunks
 from archsearch.kernels.triton.steps import Buffer, Memory, Of, Step
@@ -214,11 +214,12 @@ def solving_steps(setup: Setup) -> list[Step]:
         "num_stages": 2,
     }
     rest: dict[str, Any] = {name: setup.of(name) for name in ("carry", "factors", "bonus")} | {"zero": 0.0}
+    rest |= {"maxnreg": setup.use.solve_registers}
     if not setup.facts.channel:
-        return [Step("solve", grid, solved | rest | {"maxnreg": setup.use.solve_registers})]
+        return [Step("solve", grid, solved | rest)]
     rest |= {name: setup.of(name) for name in ("strong", "kept_residual", "kept_write", "kept_read")}
-    rest |= {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers}
-    levels = {"strong": setup.of("strong"), "LEVELS": setup.use.chunk.bit_length() - 1}
+    rest |= {"LIMIT": WEAKEST}
+    levels = {"strong": setup.of("strong"), "BK": NARROWEST, "LEVELS": setup.use.chunk.bit_length() - 1}
     group = group_of(setup.count * setup.sizes.value_heads, setup.problem.processors)
     levels |= {"count": setup.count, "group": group}
     grouped = (_blocks(setup.count, group), setup.sizes.value_heads, 1)

@@ -120,7 +120,7 @@ def plan(problem: Problem, chunk_size: int | None) -> Plan:
     return Plan(
         chunk=chunk,
         key_size=keys,
-        solve_keys=NARROWEST if problem.channel else min(keys, 32 if wide else 128),
+        solve_keys=_solve_keys(problem, keys, wide=wide),
         solve_registers=_solve_registers(problem, wide=wide),
         scan=serial,
         pieces=_pieces(serial, problem.moved * chunk),
@@ -167,16 +167,21 @@ def _serial(problem: Problem, keys: int, values: int, *, wide: bool, segments: i
 
 
 def _pieces(scan: Serial, rows: int) -> Serial:
-    """Without reads or output two programs of four warps fit on a processor, which is faster than one of eight, and
-    than three stages of more than 96 rows of K channels, of which only one fits.
+    """Without reads or output two programs of four warps fit on a processor, which is faster than one of eight; but
+    with more than 96 rows of K channels in three stages only one of either fits.
     """
-    half = replace(scan, values=64, warps=4) if scan.values == 128 else scan
-    return replace(half, stages=min(2, half.stages)) if rows > 96 else half
+    return replace(scan, values=64, warps=4) if scan.values == 128 and rows <= 96 else scan
+
+
+def _solve_keys(problem: Problem, keys: int, *, wide: bool) -> int:
+    if problem.channel:
+        return NARROWEST if wide else max(NARROWEST, min(keys, 64))
+    return min(keys, 32 if wide else 128)
 
 
 def _solve_registers(problem: Problem, *, wide: bool) -> int | None:
     """Where a few are wanting to run four programs of four warps on a processor, those few are spilled."""
-    return None if wide or problem.channel or not problem.residual else 128
+    return None if wide or problem.channel or problem.span > 1 or not problem.residual else 128
 
 
 def _describable(problem: Problem) -> bool:

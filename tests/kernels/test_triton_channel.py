@@ -123,4 +123,4 @@ def test_blocks_of_channels_are_never_narrower_than_what_is_known_to_be_right(ke
         processors=132,
     )
     made = plan(problem, None)
-    assert (made.solve_keys, made.gradient_keys) == (NARROWEST, NARROWEST)
+    assert made.gradient_keys == NARROWEST <= made.solve_keys

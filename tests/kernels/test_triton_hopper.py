@@ -17,8 +17,10 @@ SHARED_MEMORY = 232448
 """Bytes of shared memory that a block may have on sm_90."""
 
 
-SPILLED = {"gated_delta_net": 16, "q_delta": 48, "eda_scalar": 16, "gla": 224, "kda": 704}
+SPILLED = {"gated_delta_net": 16, "q_delta": 48, "eda_scalar": 16, "gla": 8, "kda": 168}
 """Bytes a thread that kernels of a rule which are not serial may keep outside their registers at K = V = 128."""
+SPILLED_WHERE_STRONG = {"gla": 216, "kda": 704}
+"""The same of kernels for chunks that decay strongly, of which there are few if any."""
 SERIAL = ("scan", "scan SAVE", "reverse")
 
 
@@ -41,13 +43,14 @@ def test_no_product_is_left_in_flight_and_shared_memory_suffices(rule: str) -> N
     assert all(kernel["in flight"] == 0 for kernel in found.values()), found
     assert all(kernel["shared memory"] <= SHARED_MEMORY for kernel in found.values()), found
     assert all(found[name]["products"] > 0 for name in ("solve", "scan", "reverse", "gradients")), found
-    assert all(kernel["stack"] <= SPILLED[rule] for kernel in found.values()), found
+    strong = {name: kernel for name, kernel in found.items() if name.endswith("_strong")}
+    assert all(kernel["stack"] <= SPILLED_WHERE_STRONG[rule] for kernel in strong.values()), found
+    assert all(found[name]["stack"] <= SPILLED[rule] for name in found.keys() - strong), found
     assert all(found[name]["stack"] == 0 for name in SERIAL), found
 
 
-@pytest.mark.parametrize("rule", ["gated_delta_net", "q_delta"])
-def test_two_programs_that_find_what_a_piece_sends_on_fit_on_a_processor(rule: str) -> None:
-    found = compiled(rule, 1, 32768)
+def test_two_programs_that_find_what_a_piece_sends_on_fit_on_a_processor() -> None:
+    found = compiled("gated_delta_net", 1, 32768)
     assert all(kernel["in flight"] == 0 for kernel in found.values()), found
     assert all(kernel["shared memory"] <= SHARED_MEMORY for kernel in found.values()), found
     assert found["scan PIECES"]["shared memory"] <= SHARED_MEMORY // 2 - 1024, found
