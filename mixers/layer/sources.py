@@ -326,7 +326,7 @@ class PreconditionerSource(Source):
         decay = None if self.decay is None else done[self.decay]
         written = history.decayed_sum(name, decay, self.raw(rows, done)[name])
         r = torch.log(written + 1e-6) - exact(self.center)[:, None]
-        return {name: torch.exp(-math.log(self.base) * r / (1 + r.abs()))}
+        return {name: self.base ** (-r / (1 + r.abs()))}
 
     def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """beta k * k, what is summed: [B, T, HV, K]."""
