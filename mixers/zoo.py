@@ -14,6 +14,7 @@ NAMES = (
     "retnet",
     "simple_gla",
     "mamba2",
+    "mamba3",
     "gla",
     "hgrn2",
     "rwkv6",
