@@ -40,7 +40,7 @@ def one_line(rule: Rule) -> str:
     for index, step in enumerate(rule.steps):
         if isinstance(step, dsl.Read):
             last = not any(not isinstance(later, dsl.Read) for later in rule.steps[index:])
-            usual = last and step.scale is None and step.bonus is None
+            usual = last and step.scale is None and step.bonus is None and isinstance(step.address, Operand)
             state = UNICODE.after if last else update.factor
             read = "" if usual else f"; o = {_read(step, state, UNICODE)}"
         else:
