@@ -12,9 +12,7 @@ from archsearch.mixers.layer.options import BoundedDecay, Layer, LowRank, Sigmoi
 q, k, v, e = query("q"), key("k"), value("v"), key("e")
 g, beta, gamma = log_decay("g", per="channel"), gate("beta"), gate("gamma")
 
-RULE = Rule(
-    "eda_joint", decay(g), simultaneous(erase(e, strength=gamma), delta_write(k, v, strength=beta)), read(q)
-)
+RULE = Rule("eda_joint", decay(g), simultaneous(erase(e, strength=gamma), delta_write(k, v, strength=beta)), read(q))
 
 LAYER = Layer(  # as EDA
     output_gate="sigmoid",

@@ -52,8 +52,9 @@ VALUES = Size("num_v_heads", "head_v_dim")
 
 @dataclass(frozen=True, slots=True)
 class OperandText:
-    """An operand. variable, origins, sign: the variables of itself, of what it is made of, and of its sign. memory: what
-    the cache keeps for it, as code.
+    """An operand. variable, origins, sign: the variables of itself, of what it is made of, and of its sign.
+
+    memory: what the cache keeps for it, as code.
     """
 
     part: Part

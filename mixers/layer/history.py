@@ -1,4 +1,4 @@
-"""What comes from the tokens before: a vector of the token before, and decayed sums. Pieces and packed sequences too."""
+"""What comes from the tokens before: a vector of the token before, and decayed sums; in pieces and packed too."""
 
 from __future__ import annotations
 

@@ -32,20 +32,20 @@ FITTING: Mapping[Kind, tuple[type, ...]] = {
         o.FixedDecay,
     ),
 }
-UNMAPPED = (
-    o.Projection,
-    o.Static,
-    o.Scaled,
-    o.Complement,
-    o.Orthogonal,
-    o.Delayed,
-    o.Constant,
-    o.Preconditioner,
-    o.StepDecay,
-    o.WeightDecay,
-    o.FixedDecay,
+Projected = (
+    o.Vector
+    | o.Gated
+    | o.Sigmoid
+    | o.StepSize
+    | o.Step
+    | o.MambaDecay
+    | o.BoundedDecay
+    | o.LogSigmoid
+    | o.LowerBound
+    | o.RampDecay
+    | o.SignedDecay
 )
-"""Sources that do not look at the token themselves."""
+"""Sources that look at the token themselves."""
 
 
 def layer_of(rule: Rule, layer: o.Layer | None) -> o.Layer:
@@ -227,10 +227,9 @@ def _of_kind(operand: Operand, projection: o.Map) -> o.Source:
 
 
 def _settled_source(source: o.Source, sizes: Sizes) -> o.Source:
-    if isinstance(source, (o.Linear, o.LowRank, *UNMAPPED)):
+    if not isinstance(source, Projected) or source.projection is None:
         return source
-    projection: o.Map | None = getattr(source, "projection", None)
-    return source if projection is None else replace(source, projection=_settled(projection, sizes))
+    return replace(source, projection=_settled(source.projection, sizes))
 
 
 def _settled(projection: o.Map, sizes: Sizes) -> o.Map:

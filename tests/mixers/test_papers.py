@@ -35,136 +35,136 @@ def outer(x: Tensor, y: Tensor) -> Tensor:
     return torch.outer(x, y)
 
 
-def linear(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
-    S = S + outer(t["k"], t["v"])
-    return S, ROOT * S.T @ t["q"]
+def linear(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+    s = s + outer(t["k"], t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def decayed_write(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def decayed_write(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     """RetNet, simple GLA, GLA, HGRN2."""
-    S = diag(t["g"]) @ S + outer(t["k"], t["v"])
-    return S, ROOT * S.T @ t["q"]
+    s = diag(t["g"]) @ s + outer(t["k"], t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def mamba2(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
-    S = t["g"].exp() * S + outer(t["dt"] * t["k"], t["v"])
-    return S, S.T @ t["q"]
+def mamba2(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+    s = t["g"].exp() * s + outer(t["dt"] * t["k"], t["v"])
+    return s, s.T @ t["q"]
 
 
-def mamba3(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def mamba3(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     """h = a h + (1 - lam) dt a B_(t-1) x_(t-1)^T + lam dt B x^T."""
     a, dt, lam = t["g"].exp(), t["dt"], t["lam"]
-    S = a * S + (1 - lam) * dt * a * outer(t["k1"], t["v1"]) + lam * dt * outer(t["k"], t["v"])
-    return S, S.T @ t["q"]
+    s = a * s + (1 - lam) * dt * a * outer(t["k1"], t["v1"]) + lam * dt * outer(t["k"], t["v"])
+    return s, s.T @ t["q"]
 
 
-def rwkv6(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def rwkv6(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     kv = outer(t["k"], t["v"])
-    return diag(t["g"]) @ S + kv, (S + torch.diag(t["u"]) @ kv).T @ t["q"]
+    return diag(t["g"]) @ s + kv, (s + torch.diag(t["u"]) @ kv).T @ t["q"]
 
 
-def delta(t: Token, S: Tensor, beta: str = "beta", decay: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(I - beta k k^T) D S + beta k v^T."""
+def delta(t: Token, s: Tensor, beta: str = "beta", decay: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(I - beta k k^T) D s + beta k v^T."""
     k, b = t["k"], t[beta]
     D = eye() if decay is None else decay
-    S = (eye() - b * outer(k, k)) @ D @ S + b * outer(k, t["v"])
-    return S, ROOT * S.T @ t["q"]
+    s = (eye() - b * outer(k, k)) @ D @ s + b * outer(k, t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def stepped(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def stepped(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     """Kaczmarz, implicit and exact steps differ in eta alone."""
-    return delta(t, S, "eta", diag(t["g"]))
+    return delta(t, s, "eta", diag(t["g"]))
 
 
-def gated_delta(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
-    return delta(t, S, decay=diag(t["g"]))
+def gated_delta(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+    return delta(t, s, decay=diag(t["g"]))
 
 
-def ckda(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
-    return delta(t, S, decay=torch.diag(t["g_sign"] * t["g"].exp()))
+def ckda(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+    return delta(t, s, decay=torch.diag(t["g_sign"] * t["g"].exp()))
 
 
-def gdn2(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def gdn2(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     k = t["k"]
-    S = (eye() - outer(k, t["b"] * k)) @ diag(t["g"]) @ S + outer(k, t["w"] * t["v"])
-    return S, ROOT * S.T @ t["q"]
+    s = (eye() - outer(k, t["b"] * k)) @ diag(t["g"]) @ s + outer(k, t["w"] * t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def qed(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def qed(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     k = t["k"]
-    S = (eye() - outer(k, t["b"] * k + t["lam"] * t["d"])) @ diag(t["g"]) @ S + outer(k, t["w"] * t["v"])
-    return S, ROOT * S.T @ t["q"]
+    s = (eye() - outer(k, t["b"] * k + t["lam"] * t["d"])) @ diag(t["g"]) @ s + outer(k, t["w"] * t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def q_delta(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def q_delta(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     k, beta = t["k"], t["beta"]
-    S = (eye() - beta * outer(k, k + t["lam"] * t["q"])) @ (t["g"].exp() * S) + beta * outer(k, t["v"])
-    return S, ROOT * S.T @ t["q"]
+    s = (eye() - beta * outer(k, k + t["lam"] * t["q"])) @ (t["g"].exp() * s) + beta * outer(k, t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def eda(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def eda(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     k, e, beta = t["k"], t["e"], t["beta"]
-    erased = (eye() - t["gamma"] * outer(e, e)) @ diag(t["g"]) @ S
-    S = (eye() - beta * outer(k, k)) @ erased + beta * outer(k, t["v"])
-    return S, ROOT * S.T @ t["q"]
+    erased = (eye() - t["gamma"] * outer(e, e)) @ diag(t["g"]) @ s
+    s = (eye() - beta * outer(k, k)) @ erased + beta * outer(k, t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def eda_joint(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def eda_joint(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     k, e, beta = t["k"], t["e"], t["beta"]
-    S = (eye() - t["gamma"] * outer(e, e) - beta * outer(k, k)) @ diag(t["g"]) @ S + beta * outer(k, t["v"])
-    return S, ROOT * S.T @ t["q"]
+    s = (eye() - t["gamma"] * outer(e, e) - beta * outer(k, k)) @ diag(t["g"]) @ s + beta * outer(k, t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def eda_q_delta(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def eda_q_delta(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     k, e, beta = t["k"], t["e"], t["beta"]
-    erased = (eye() - t["gamma"] * outer(e, e)) @ diag(t["g"]) @ S
-    S = (eye() - beta * outer(k, k + t["lam"] * t["q"])) @ erased + beta * outer(k, t["v"])
-    return S, ROOT * S.T @ t["q"]
+    erased = (eye() - t["gamma"] * outer(e, e)) @ diag(t["g"]) @ s
+    s = (eye() - beta * outer(k, k + t["lam"] * t["q"])) @ erased + beta * outer(k, t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
 def products(n: int) -> Step:
     """n Householder steps a token, after a decay where there is one."""
 
-    def step(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
-        S = t["g"].exp() * S if "g" in t else S
+    def step(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+        s = t["g"].exp() * s if "g" in t else s
         for j in range(1, n + 1):
             k, beta = t[f"k{j}"], t[f"beta{j}"]
-            S = (eye() - beta * outer(k, k)) @ S + beta * outer(k, t[f"v{j}"])
-        return S, ROOT * S.T @ t["q"]
+            s = (eye() - beta * outer(k, k)) @ s + beta * outer(k, t[f"v{j}"])
+        return s, ROOT * s.T @ t["q"]
 
     return step
 
 
-def comba(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def comba(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     k, p, beta = t["k"], t["p"], t["beta"]
-    S = (t["g"].exp() * eye() - beta * outer(k, p)) @ S + beta * outer(k, t["v"])
-    return S, ROOT * S.T @ (t["q"] - t["d"] * p)
+    s = (t["g"].exp() * eye() - beta * outer(k, p)) @ s + beta * outer(k, t["v"])
+    return s, ROOT * s.T @ (t["q"] - t["d"] * p)
 
 
-def rwkv7(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def rwkv7(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     r, kap, a = t["q"], t["kap"], t["a"]
     k = t["k"] * (1 + (a - 1) * t["m"])
-    S = (diag(t["g"]) - outer(a * kap, kap)) @ S + outer(k, t["v"])
-    return S, S.T @ r + (r * t["u"] * k).sum() * t["v"]
+    s = (diag(t["g"]) - outer(a * kap, kap)) @ s + outer(k, t["v"])
+    return s, s.T @ r + (r * t["u"] * k).sum() * t["v"]
 
 
-def dplr(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def dplr(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     D = diag(t["g"]) if "g" in t else eye()
-    S = (D + outer(t["a"], t["b"])) @ S + outer(t["k"], t["v"])
-    return S, ROOT * S.T @ t["q"]
+    s = (D + outer(t["a"], t["b"])) @ s + outer(t["k"], t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def preconditioned(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def preconditioned(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     written = t["beta"] * torch.diag(t["m"]) @ t["k"]
-    S = (eye() - outer(written, t["k"])) @ diag(t["g"]) @ S + outer(written, t["v"])
-    return S, ROOT * S.T @ t["q"]
+    s = (eye() - outer(written, t["k"])) @ diag(t["g"]) @ s + outer(written, t["v"])
+    return s, ROOT * s.T @ t["q"]
 
 
-def shifted(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
-    """k is the key of the token before: alpha S + eta k_(t-1) (v_t - S^T k_(t-1))^T."""
+def shifted(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+    """k is the key of the token before: alpha s + eta k_(t-1) (v_t - s^T k_(t-1))^T."""
     k = t["k"]
-    S = t["g"].exp() * S + t["eta"] * outer(k, t["v"] - S.T @ k)
-    return S, ROOT * S.T @ t["q"]
+    s = t["g"].exp() * s + t["eta"] * outer(k, t["v"] - s.T @ k)
+    return s, ROOT * s.T @ t["q"]
 
 
 PAPERS: dict[str, Step] = {
@@ -204,7 +204,7 @@ RULES = {
     **{name: rules[name] for name in PAPERS},
     **{rule.name: rule for n in (1, 3, 5) for rule in (delta_product(n, gated=True), delta_product(n, gated=False))},
 }
-PAPERS |= {name: products(int(name[-1])) for name in RULES if name not in PAPERS}
+STEPS = PAPERS | {name: products(int(name[-1])) for name in RULES if name not in PAPERS}
 
 
 def hard(name: str) -> Token:
@@ -246,10 +246,10 @@ def test_every_rule_has_its_paper() -> None:
     assert set(rules) <= set(PAPERS)
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", STEPS)
 def test_the_rule_is_the_recurrence_of_its_paper(name: str) -> None:
     operands, state = hard(name), torch.randn(1, HEADS, KEY, VALUE).double()
-    output, final = by_the_paper(PAPERS[name], operands, state)
+    output, final = by_the_paper(STEPS[name], operands, state)
     backends: list[tuple[Any, int | None]] = [("reference", None), ("torch", 7), ("torch", 64)]
     for backend, chunk in backends:
         found = compile(RULES[name], backend, chunk)(initial_state=state, scale=None, cu_seqlens=None, **operands)
@@ -257,10 +257,10 @@ def test_the_rule_is_the_recurrence_of_its_paper(name: str) -> None:
         torch.testing.assert_close(found.state, final, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", STEPS)
 def test_the_step_of_a_decoder_is_the_papers(name: str) -> None:
     operands, state = hard(name), torch.randn(1, HEADS, KEY, VALUE).double()
-    output, final = by_the_paper(PAPERS[name], operands, state)
+    output, final = by_the_paper(STEPS[name], operands, state)
     compiled = compile(RULES[name], "torch")
     steps: list[Tensor] = []
     for t in range(TOKENS):
@@ -279,13 +279,13 @@ def test_a_recurrence_that_is_not_the_papers_is_seen() -> None:
         assert not torch.allclose(found.output, by_the_paper(step, operands, state)[0], rtol=1e-3, atol=1e-3)
 
 
-def _comba_decayed(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
-    S = (eye() - t["beta"] * outer(t["k"], t["p"])) @ diag(t["g"]) @ S + t["beta"] * outer(t["k"], t["v"])
-    return S, ROOT * S.T @ (t["q"] - t["d"] * t["p"])
+def _comba_decayed(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+    s = (eye() - t["beta"] * outer(t["k"], t["p"])) @ diag(t["g"]) @ s + t["beta"] * outer(t["k"], t["v"])
+    return s, ROOT * s.T @ (t["q"] - t["d"] * t["p"])
 
 
-def _eda_reversed(t: Token, S: Tensor) -> tuple[Tensor, Tensor]:
+def _eda_reversed(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     k, e, beta = t["k"], t["e"], t["beta"]
-    S = (eye() - beta * outer(k, k)) @ diag(t["g"]) @ S + beta * outer(k, t["v"])
-    S = (eye() - t["gamma"] * outer(e, e)) @ S
-    return S, ROOT * S.T @ t["q"]
+    s = (eye() - beta * outer(k, k)) @ diag(t["g"]) @ s + beta * outer(k, t["v"])
+    s = (eye() - t["gamma"] * outer(e, e)) @ s
+    return s, ROOT * s.T @ t["q"]

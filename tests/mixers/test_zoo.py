@@ -90,15 +90,16 @@ def test_a_kalman_filter_is_a_rule_whose_gain_is_an_operand() -> None:
     tokens, size, noise = 23, 4, 0.3
     t = {name: torch.randn(1, tokens, 1, size).double() for name in ("q", "k", "v")}
     t["g"] = -torch.rand(1, tokens, 1).double()
-    P, S, eye = torch.eye(size).double(), torch.zeros(size, size).double(), torch.eye(size).double()
+    eye = torch.eye(size).double()
+    p, s = eye, torch.zeros(size, size).double()
     gains: list[torch.Tensor] = []
     for i in range(tokens):
         a, key_ = t["g"][0, i, 0].exp(), t["k"][0, i, 0]
-        P, S = a**2 * P + (1 - a**2) * eye, a * S
-        gain = P @ key_ / (noise + key_ @ P @ key_)
-        S = S + torch.outer(gain, t["v"][0, i, 0] - S.T @ key_)
-        P = P - torch.outer(gain, key_ @ P)
+        p, s = a**2 * p + (1 - a**2) * eye, a * s
+        gain = p @ key_ / (noise + key_ @ p @ key_)
+        s = s + torch.outer(gain, t["v"][0, i, 0] - s.T @ key_)
+        p = p - torch.outer(gain, key_ @ p)
         gains.append(gain)
     t["w"] = torch.stack(gains)[None, :, None]
     found = compile(rule, "torch", 16)(scale=None, cu_seqlens=None, initial_state=None, **t)
-    torch.testing.assert_close(found.state[0, 0], S)
+    torch.testing.assert_close(found.state[0, 0], s)
