@@ -32,19 +32,10 @@ FITTING: Mapping[Kind, tuple[type, ...]] = {
         o.FixedDecay,
     ),
 }
-Projected = (
-    o.Vector
-    | o.Gated
-    | o.Sigmoid
-    | o.StepSize
-    | o.Step
-    | o.MambaDecay
-    | o.BoundedDecay
-    | o.LogSigmoid
-    | o.LowerBound
-    | o.RampDecay
-    | o.SignedDecay
-)
+Decaying = o.MambaDecay | o.BoundedDecay | o.LogSigmoid | o.LowerBound | o.RampDecay | o.SignedDecay
+"""Log decays of a projection, whose default depends on whether there is one a head or one a channel."""
+
+Projected = o.Vector | o.Gated | o.Sigmoid | o.StepSize | o.Step | Decaying
 """Sources that look at the token themselves."""
 
 
@@ -122,8 +113,8 @@ def _check_origins(rule: Rule, parts: list[Part]) -> None:
                 raise ConfigError(f"layer.operands.{part.name} is made of {origin!r}; {_takes(rule)}")
     for part in parts:
         _check_circle(part, by_name, ())
-        for origin in part.origins:
-            wanted, fits = _wanted(part, by_name[origin])
+        for place, origin in enumerate(part.origins):
+            wanted, fits = _wanted(part, place, by_name[origin].operand)
             if not fits:
                 kind = by_name[origin].operand.kind.value
                 raise ConfigError(f"layer.operands.{part.name} is made of {wanted}; got the {kind} {origin!r}")
@@ -137,9 +128,8 @@ def _check_circle(part: Part, by_name: Mapping[str, Part], seen: tuple[str, ...]
         _check_circle(by_name[origin], by_name, (*seen, part.name))
 
 
-def _wanted(part: Part, origin: Part) -> tuple[str, bool]:
-    """What this origin of an operand must be, in words, and whether it is."""
-    given = origin.operand
+def _wanted(part: Part, place: int, given: Operand) -> tuple[str, bool]:
+    """What the origin of an operand at this place must be, in words, and whether it is."""
     match part.source:
         case o.StepDecay() | o.WeightDecay():
             return "a gate", given.kind is Kind.GATE and part.operand.per == "head"
@@ -147,11 +137,11 @@ def _wanted(part: Part, origin: Part) -> tuple[str, bool]:
             return "an address", given.is_address
         case o.Complement():
             return "a log decay per channel", given.kind is Kind.LOG_DECAY and given.per == "channel"
-        case o.Orthogonal(gate=gate) if gate == origin.name:
+        case o.Orthogonal() if place == 2:
             return "a channel gate of the key", given.kind is Kind.CHANNEL_GATE and given.of == "key"
-        case o.Preconditioner(key=key) if key == origin.name:
+        case o.Preconditioner() if place == 0:
             return "an address", given.is_address
-        case o.Preconditioner(strength=strength) if strength == origin.name:
+        case o.Preconditioner() if place == 1:
             return "a gate", given.kind is Kind.GATE
         case o.Preconditioner():
             return "a log decay", given.kind is Kind.LOG_DECAY and not given.signed
@@ -209,8 +199,7 @@ def _resolved(operand: Operand, layer: o.Layer, sizes: Sizes) -> o.Source:
         source = replace(source, conv=conv, activation=source.activation or "silu")
     if isinstance(source, o.Vector | o.Projection | o.Static) and source.norm is None:
         source = replace(source, norm="l2" if operand.is_address else "none")
-    decays = o.MambaDecay | o.BoundedDecay | o.LogSigmoid | o.LowerBound | o.RampDecay | o.SignedDecay
-    if isinstance(source, decays) and source.projection is None:
+    if isinstance(source, Decaying) and source.projection is None:
         source = replace(source, projection=o.LowRank(None, shared=True) if operand.per == "channel" else o.Linear())
     return _settled_source(source, sizes)
 
