@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import asdict
 
 from archsearch.mixers.export.lines import call
-from archsearch.mixers.export.templates import template
+from archsearch.mixers.export.templates import shared, template
 from archsearch.mixers.models.options import Model
 
-CACHES = {"rule": "Cache", "attention": "AttentionCache", "conv": "ConvolutionCache"}
+CACHES = {
+    "rule": "Cache",
+    "attention": "TokenCache",
+    "window": "TokenCache",
+    "mla": "TokenCache",
+    "conv": "ConvolutionCache",
+}
 
 
 def model_needs(model: Model) -> Collection[str]:
     """Templates of the layer that the pattern's partners need as well."""
-    return {need for entry, need in (("attention", "rotated"), ("conv", "convolution")) if entry in model.entries}
+    rotary = {"rotated", "positions"} if _attends(model) else set[str]()
+    return rotary | ({"convolution"} if "conv" in model.entries else set[str]())
+
+
+def _attends(model: Model) -> bool:
+    return any(CACHES[entry] == "TokenCache" for entry in model.entries)
 
 
 def model_pieces(model: Model, heads: int) -> list[str]:
     """Classes and functions in the order in which they stand."""
     eps = repr(model.norm_eps)
-    kinds = [cache for kind, cache in CACHES.items() if kind in model.entries]
+    kinds = list(dict.fromkeys(cache for kind, cache in CACHES.items() if kind in model.entries))
     caches = kinds[0] if len(kinds) == 1 else "LayerCache"
     mlp = model.mlp_width
     return [
-        *([template("attention")] if "attention" in model.entries else []),
+        *([shared("attending"), template("token_mixer")] if _attends(model) else []),
+        *([template("attention")] if {"attention", "window"} & {*model.entries} else []),
+        *([template("latent_attention")] if "mla" in model.entries else []),
         *([template("conv_mixer")] if "conv" in model.entries else []),
         *([f"LayerCache = {' | '.join(kinds)}"] if len(kinds) > 1 else []),
         *([template("swiglu")] if mlp else []),
@@ -42,26 +56,49 @@ def model_pieces(model: Model, heads: int) -> list[str]:
             norm_eps=eps,
             head="" if model.tie_embeddings else "        self.head = normal(VOCABULARY, WIDTH)\n",
             output="self.embedding.weight" if model.tie_embeddings else "self.head",
-            state_size=_state_size(model),
+            state_size=_state_size(model, heads),
             mixers=_mixers(model, heads),
         ),
     ]
 
 
-def _state_size(model: Model) -> str:
+def _state_size(model: Model, heads: int) -> str:
     fixed = "sum(cache.nbytes for cache in self.init_cache(1))"
-    if "attention" not in model.entries:
+    sizes = model.latent.sizes(model.width, heads) if "mla" in model.entries else None
+    numbers = {
+        "attention": "2 * WIDTH * sequence_length",
+        "window": f"2 * WIDTH * min(sequence_length, {model.window - 1})",
+        "mla": "" if sizes is None else f"{sizes.rank + sizes.rotary} * sequence_length",
+    }
+    grown = [f'PATTERN.count("{kind}") * {each}' for kind, each in numbers.items() if kind in model.entries]
+    if not grown:
         return f"        return {fixed}"
-    grown = 'PATTERN.count("attention") * 2 * WIDTH * self.norm.weight.element_size()'
-    return f"        fixed = {fixed}\n        return fixed + sequence_length * {grown}"
+    return "\n".join(
+        [
+            f"        fixed = {fixed}",
+            call("numbers = [", grown, "]", indent=8),
+            "        return fixed + sum(numbers) * self.norm.weight.element_size()",
+        ]
+    )
 
 
 def _mixers(model: Model, heads: int) -> str:
     made = {
         "rule": "Mixer(WIDTH, backend=backend, chunk_size=chunk_size)",
         "attention": f"Attention(WIDTH, {heads})",
+        "window": f"Attention(WIDTH, {heads}, {model.window})",
+        "mla": _latent(model, heads),
         "conv": f"ConvolutionMixer(WIDTH, {model.conv_width})",
     }
     kinds = [kind for kind in made if kind in model.entries]
     lines = [f'    if kind == "{kind}":\n        return {made[kind]}' for kind in kinds[:-1]]
     return "\n".join([*lines, f"    return {made[kinds[-1]]}"])
+
+
+def _latent(model: Model, heads: int) -> str:
+    """Its sizes by name, where there is such a layer."""
+    if "mla" not in model.entries:
+        return ""
+    sizes = asdict(model.latent.sizes(model.width, heads))
+    arguments = ["WIDTH", *(f"{name}={size}" for name, size in sizes.items())]
+    return call("LatentAttention(", arguments, indent=12).strip()

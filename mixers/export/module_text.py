@@ -23,6 +23,7 @@ from archsearch.mixers.zoo import rules
 
 IMPORTS: tuple[tuple[str, str | None], ...] = (
     ("collections.abc", "Mapping"),
+    ("collections.abc", "Sequence"),
     ("dataclasses", "dataclass"),
     ("itertools", "pairwise"),
     ("json", None),

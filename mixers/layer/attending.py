@@ -93,7 +93,7 @@ def attended(
     return o.transpose(1, 2)
 
 
-def spread(x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+def laid_out(x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Sequences packed as [1, T, C] by offsets [N + 1] -> rows [N, longest, C], and which of them are tokens."""
     lengths = offsets.diff()
     here = torch.arange(int(lengths.max()), device=x.device) < lengths[:, None]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from archsearch.errors import ConfigError, OperandError
-from archsearch.mixers.layer.attending import TokenCache, attended, spread
+from archsearch.mixers.layer.attending import TokenCache, attended, laid_out
 from archsearch.mixers.layer.cache import positions_of
 from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.initialisation import Stream
@@ -31,7 +31,7 @@ class TokenMixer(nn.Module, ABC):
         _check(self, cache, len(x) if packing is None else packing.sequences)
         if packing is None:
             return self.seen(x, cache.positions(x.shape[1]), cache)
-        rows, here = spread(x, packing.offsets)
+        rows, here = laid_out(x, packing.offsets)
         return self.seen(rows, cache.positions(rows.shape[1]), cache, here)[here][None]
 
     @abstractmethod

@@ -42,6 +42,7 @@ from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.module_text import module_text
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.layer import options as o
+from archsearch.mixers.layer.partner_options import Latent
 from archsearch.mixers.layer.planning import layer_of
 from archsearch.mixers.models.generation import generate
 from archsearch.mixers.models.language_model import LanguageModel
@@ -129,10 +130,15 @@ HYBRID = Module(
     replace(MODEL, layers=4, pattern=("rule", "attention", "conv"), mlp_ratio=0, tie_embeddings=False),
     VOCABULARY,
 )
+PARTNERS = replace(
+    MODEL, layers=5, pattern=("window", "mla", "rule", "attention"), window=4, latent=Latent(query_rank=7)
+)
 MODULES = {
     **{name: Module(name, rules[name], layer_of(rules[name], None), 32, 2, MODEL, VOCABULARY) for name in rules},
     **{name: Module(name, MADE_UP[name], layer, 32, 2, MODEL, VOCABULARY) for name, layer in LAYERS.items()},
     "hybrid": HYBRID,
+    "partners": Module("partners", rules["q_delta"], o.Layer(), 32, 2, PARTNERS, VOCABULARY),
+    "attending": Module("attending", rules["gla"], o.Layer(), 32, 2, replace(MODEL, pattern=("mla",)), VOCABULARY),
 }
 
 
@@ -259,8 +265,9 @@ def test_generated_text_is_archsearchs_and_that_of_recomputation(folder: Path) -
     assert torch.equal(*drawn)
 
 
-def test_state_size_counts_what_a_sequence_needs(folder: Path) -> None:
-    own, other = pair(MODULES["hybrid"], folder)
+@pytest.mark.parametrize("name", ["hybrid", "partners"])
+def test_state_size_counts_what_a_sequence_needs(name: str, folder: Path) -> None:
+    own, other = pair(MODULES[name], folder)
     cache = other.init_cache(1)
     other(torch.randint(VOCABULARY, (1, 7)), cache)
     assert other.state_size(7) == sum(each.nbytes for each in cache)
@@ -351,8 +358,9 @@ def test_generated_files_name_nothing_that_is_not_there(every_file: Path) -> Non
     assert ruff(every_file, "check", "--select", "F401,F811,F821") == ""
 
 
-def test_every_function_and_class_says_what_it_is() -> None:
-    tree = ast.parse(module_text(MODULES["hybrid"]))
+@pytest.mark.parametrize("name", ["hybrid", "partners"])
+def test_every_function_and_class_says_what_it_is(name: str) -> None:
+    tree = ast.parse(module_text(MODULES[name]))
     named = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     public = [node for node in named if not node.name.startswith("_")]
     assert [node.name for node in public if ast.get_docstring(node) is None] == []
