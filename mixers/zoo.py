@@ -11,6 +11,7 @@ from archsearch.errors import RuleError
 
 NAMES = (
     "linear",
+    "linear_attention",
     "retnet",
     "simple_gla",
     "mamba2",

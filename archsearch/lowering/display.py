@@ -40,7 +40,7 @@ def one_line(rule: Rule) -> str:
     for index, step in enumerate(rule.steps):
         if isinstance(step, dsl.Read):
             last = not any(not isinstance(later, dsl.Read) for later in rule.steps[index:])
-            usual = last and step.scale is None and step.bonus is None
+            usual = last and step.scale is None and step.bonus is None and step.normaliser is None
             state = UNICODE.after if last else update.factor
             read = "" if usual else f"; o = {_read(step, state, UNICODE)}"
         else:
@@ -128,6 +128,13 @@ def _nested(step: Any, state: Nested, notation: Notation) -> Nested:
 
 
 def _read(step: dsl.Read, state: str, notation: Notation) -> str:
+    whole = _plain_read(step, state, notation)
+    if step.normaliser is None:
+        return whole
+    return notation.quotient(whole, notation.number(step.normaliser))
+
+
+def _plain_read(step: dsl.Read, state: str, notation: Notation) -> str:
     address = expand(step.address)
     text = _recalled(state, address, notation)
     if step.bonus is not None:

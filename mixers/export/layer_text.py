@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from archsearch.lowering import lower
 from archsearch.mixers.export.lines import Group, Names, call, laid_out, unpacked
 from archsearch.mixers.export.operand_text import INDENT, VALUES, OperandText, described, inputs, lift
 from archsearch.mixers.export.templates import template
@@ -58,7 +59,7 @@ class LayerText:
                 "",
                 *self._forward(),
                 "",
-                template("mixer_methods", cache=self._cache()),
+                template("mixer_methods", cache=self._cache(), columns=self._columns()),
             ]
         )
 
@@ -175,6 +176,11 @@ class LayerText:
         gated = f"o = o * {'F.silu' if layer.output_gate == 'swish' else 'torch.sigmoid'}(gate)"
         ordered = [gated, norm] if layer.gate_first else [norm, gated]
         return [*skip, f"gate = exact({raw}).unflatten(-1, ({VALUES.inside.shape}))", *ordered, last]
+
+    def _columns(self) -> str:
+        """Columns of the state as code."""
+        more = lower(self.plan.rule).columns(0)
+        return f"self.head_v_dim + {more}" if more else "self.head_v_dim"
 
     def _cache(self) -> str:
         """The memory before the first token, as a line of code."""

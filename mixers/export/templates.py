@@ -20,6 +20,7 @@ LOCALS = (
     "before",
     "cache",
     "chunk",
+    "columns",
     "cu_seqlens",
     "end",
     "entering",
@@ -52,6 +53,7 @@ LOCALS = (
     "self",
     "sizes",
     "solved",
+    "spare",
     "state",
     "step",
     "target",
@@ -94,7 +96,7 @@ def definitions(text: str) -> set[str]:
 def defined() -> frozenset[str]:
     """Every function and class that a generated file may define itself, its kernels aside."""
     texts = (entry.read_text(encoding="utf-8") for entry in FOLDER.iterdir() if entry.name.endswith(".py.txt"))
-    names = {"Operands", "Mixer", "token", "spread", "chunkwise", "longer"}
+    names = {"Operands", "Mixer", "token", "spread", "chunkwise", "longer", "mix", "unnormalised"}
     return frozenset(names.union(*map(definitions, texts), *map(defined_in, map(shared, SHARED))))
 
 

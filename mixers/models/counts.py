@@ -106,4 +106,4 @@ def _memory(entry: Entry, model: Model, plan: LayerPlan, length: int) -> int:
         return partner_counts.memory(entry, model, length)
     sizes = plan.sizes
     kept = sum((size - 1) * channels for size, channels in plan.convolutions)
-    return sizes.value_heads * sizes.key * sizes.value + kept
+    return sizes.value_heads * sizes.key * lower(plan.rule).columns(sizes.value) + kept

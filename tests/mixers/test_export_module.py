@@ -38,6 +38,7 @@ from archsearch.dsl import (
 )
 from archsearch.kernels.conformance import made_up
 from archsearch.kernels.dispatch import compile
+from archsearch.lowering import lower
 from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.module_text import module_text
 from archsearch.mixers.gated_delta_product import delta_product
@@ -55,6 +56,7 @@ VOCABULARY = 50
 
 q, k, v, e, u = query("q"), key("k"), value("v"), key("e"), key("u")
 g, beta, gamma, lam = log_decay("g"), gate("beta"), gate("gamma"), gate("lam")
+u2 = value("u2")
 b, w, gc = channel_gate("b"), channel_gate("w", of="value"), log_decay("gc", per="channel")
 
 STEPS: dict[str, tuple[Any, ...]] = {
@@ -63,6 +65,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "early": (read(q, bonus=bonus(u, k, v)), decay(g), write(k, v)),
     "at_the_query": (erase(q, strength=0.5 * gamma), decay(-0.1), write(k + lam * q, v), read(q, scale=1.0)),
     "between": (decay(g), erase(e), read(q), decay(g), delta_write(k, v, strength=beta), decay(-0.2)),
+    "counted": (decay(g), delta_write(k, v - 0.5 * u2, strength=beta), write(k, u2), read(q, normaliser=0.5)),
     "signs": (decay(log_decay("a", signed=True)), erase(e), decay(gc), delta_write(k, v, reads="previous"), read(q)),
     "nothing": (write(k - k, v), read(q)),
     "names": (
@@ -199,7 +202,7 @@ def test_generated_rule_is_the_token_loop_of_archsearch(name: str, folder: Path)
     rule = MADE_UP.get(name) or rules[name]
     module = imported(layer_alone(rule), folder)
     operands = inputs(rule, {"B": 2, "T": 21, "H": 1, "HV": 2, "K": 5, "V": 3})
-    state = torch.randn(2, 2, 5, 3, dtype=torch.float64)
+    state = torch.randn(2, 2, 5, lower(rule).columns(3), dtype=torch.float64)
     named = dict(zip(rule.operands, operands, strict=True))
     expected = compile(rule, backend="reference")(initial_state=state, scale=None, cu_seqlens=None, **named)
     for backend, chunk in (("reference", 64), ("torch", 4), ("torch", 7), ("torch", 64)):
@@ -400,7 +403,7 @@ for dims, kind in json.loads(sys.argv[2]):
         x = torch.nn.functional.normalize(x, dim=-1)
     x = -x.exp() if kind == "LOG_DECAY" else x.sigmoid() if "GATE" in kind else x.sign() if kind == "SIGN" else x
     operands.append(x.requires_grad_(kind != "SIGN"))
-state = torch.randn(1, 2, 16, 16, requires_grad=True)
+state = torch.randn(1, 2, 16, int(sys.argv[3]), requires_grad=True)
 found = {}
 for backend in ("reference", "triton"):
     output, after = module.mix(module.Operands(*operands), state, backend=backend, chunk_size=16)
@@ -413,13 +416,16 @@ print(max(float((a - b).abs().max() / a.abs().max().clamp(min=1.0)) for a, b in 
 """
 
 
-@pytest.mark.parametrize("module", [MODULES["eda_q_delta"], *map(layer_alone, LONG)], ids=lambda module: module.name)
+@pytest.mark.parametrize(
+    "module", [MODULES["eda_q_delta"], *map(layer_alone, (*LONG, MADE_UP["counted"]))], ids=lambda module: module.name
+)
 def test_inlined_kernels_equal_the_token_loop_with_every_gradient(module: Module, tmp_path: Path) -> None:
     path = tmp_path / f"{module.name}.py"
     path.write_text(module_text(module), encoding="utf-8")
     given = [(operand.shape.strip("[]").split(", "), operand.kind.name) for operand in module.rule.operands.values()]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-I", "-c", INTERPRETED, str(path), json.dumps(given)]
+    columns = str(lower(module.rule).columns(16))
+    command = [sys.executable, "-I", "-c", INTERPRETED, str(path), json.dumps(given), columns]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 2e-5

@@ -13,5 +13,7 @@ def test_an_alias_is_found_and_not_listed() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(RuleError) as error:
         rules["qdelta"]
-    assert str(error.value).startswith("unknown rule 'qdelta'; did you mean q_delta? The zoo: linear, retnet")
+    assert str(error.value).startswith(
+        "unknown rule 'qdelta'; did you mean q_delta? The zoo: linear, linear_attention, retnet"
+    )
     assert isinstance(error.value, KeyError) and "qdelta" not in rules and rules.get("qdelta") is None
