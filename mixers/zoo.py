@@ -15,6 +15,7 @@ NAMES = (
     "retnet",
     "simple_gla",
     "mamba2",
+    "mlstm",
     "gla",
     "delta_net",
     "gated_delta_net",

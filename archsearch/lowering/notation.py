@@ -168,8 +168,8 @@ class Unicode(Notation):
         return f"{text} / √K"
 
     def quotient(self, text: str, least: str) -> str:
-        """(x) / max(|x at v = 1|, least)."""
-        return f"({text}) / max(|the same at v = 1|, {least})"
+        """(x) / max(abs(the same at v = 1), least)."""
+        return f"({text}) / max(abs(the same at v = 1), {least})"
 
     def inner(self, factors: tuple[str, ...]) -> str:
         """Σ(x ⊙ y)."""

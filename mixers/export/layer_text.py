@@ -40,6 +40,7 @@ class LayerText:
             "parameters": True,
             "rates": " rates(" in body,
             "step_bias": " step_bias(" in body,
+            "even_bias": " even_bias(" in body,
             "sign_bias": " sign_bias(" in body,
             "lift": " Lift(" in body,
             "convolution": bool(self.plan.convolutions),

@@ -111,6 +111,20 @@ class Sigmoid:
 
 
 @dataclass(frozen=True, slots=True)
+class Exponential:
+    """A gate exp(z), z = cap tanh((W x + b) / cap), b starts at `bias` (the input gate of mLSTM, 2503.13427)."""
+
+    bias: float = -10.0
+    cap: float = 15.0
+    projection: Map = Linear()
+
+    def __post_init__(self) -> None:
+        """Refuse a cap that leaves no room."""
+        _need("exponential.cap", self.cap, "> 0", lambda x: x > 0)
+        _need("exponential.bias", self.bias, "finite", lambda x: True)
+
+
+@dataclass(frozen=True, slots=True)
 class StepSize:
     """A gate softplus(W x + dt_bias) > 0; at x = 0 log-uniform in [low, high], at least `floor` (Mamba, 2312.00752)."""
 
@@ -185,6 +199,24 @@ class LogSigmoid:
 
 
 @dataclass(frozen=True, slots=True)
+class CappedForget:
+    """A log decay logsigmoid(z), z = cap tanh((W x + b) / cap) (the forget gate of mLSTM, 2503.13427).
+
+    b starts evenly spaced from `low` to `high` over the heads, or over the channels of all of them.
+    """
+
+    low: float = 3.0
+    high: float = 6.0
+    cap: float = 15.0
+    projection: Map | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an empty range and a cap that leaves no room."""
+        _range("capped_forget", self.low, self.high, above=-1e-12)
+        _need("capped_forget.cap", self.cap, "> 0", lambda x: x > 0)
+
+
+@dataclass(frozen=True, slots=True)
 class FixedDecay:
     """A log decay log(1 - 2^(-5-h)) of head h = 0, 1, ..., nothing learned (RetNet, 2307.08621)."""
 
@@ -207,11 +239,13 @@ Source = (
     | Projection
     | Static
     | Sigmoid
+    | Exponential
     | StepSize
     | StepDecay
     | MambaDecay
     | BoundedDecay
     | LogSigmoid
+    | CappedForget
     | FixedDecay
     | SignedDecay
 )

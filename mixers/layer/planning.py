@@ -16,8 +16,8 @@ VECTORS = (Kind.QUERY, Kind.KEY, Kind.VALUE)
 GATES = (Kind.GATE, Kind.CHANNEL_GATE)
 FITTING: Mapping[Kind, tuple[type, ...]] = {
     **dict.fromkeys(VECTORS, (o.Vector, o.Projection, o.Static)),
-    **dict.fromkeys(GATES, (o.Sigmoid, o.StepSize)),
-    Kind.LOG_DECAY: (o.MambaDecay, o.BoundedDecay, o.LogSigmoid, o.StepDecay, o.FixedDecay),
+    **dict.fromkeys(GATES, (o.Sigmoid, o.StepSize, o.Exponential)),
+    Kind.LOG_DECAY: (o.MambaDecay, o.BoundedDecay, o.LogSigmoid, o.StepDecay, o.FixedDecay, o.CappedForget),
 }
 
 
@@ -148,7 +148,10 @@ def _resolved(operand: Operand, layer: o.Layer, sizes: Sizes) -> o.Source:
         source = replace(source, conv=conv, activation=source.activation or "silu")
     if isinstance(source, o.Vector | o.Projection | o.Static) and source.norm is None:
         source = replace(source, norm="l2" if operand.is_address else "none")
-    if isinstance(source, o.MambaDecay | o.BoundedDecay | o.LogSigmoid | o.SignedDecay) and source.projection is None:
+    if (
+        isinstance(source, o.MambaDecay | o.BoundedDecay | o.LogSigmoid | o.CappedForget | o.SignedDecay)
+        and source.projection is None
+    ):
         source = replace(source, projection=o.LowRank(None, shared=True) if operand.per == "channel" else o.Linear())
     return _settled_source(source, sizes)
 

@@ -223,6 +223,25 @@ class LogSigmoidSource(Source):
         return self._shaped(rows)
 
 
+class CappedSource(Source):
+    """Gates exp(z) or log decays logsigmoid(z), z = cap tanh((a + b) / cap)."""
+
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
+        self.source = cast("o.Exponential | o.CappedForget", parts[0].source)
+        size = parts[0].size
+        starts = (
+            (self.source.bias,) * 2 if isinstance(self.source, o.Exponential) else (self.source.low, self.source.high)
+        )
+        self.bias = self._constant(torch.linspace(*starts, size))
+
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows -> gates or log decays, of the same shape."""
+        cap, name = self.source.cap, self.names[0]
+        z = cap * torch.tanh((exact(self._shaped(rows)[name]) + exact(self.bias)) / cap)
+        return {name: z.exp() if isinstance(self.source, o.Exponential) else F.logsigmoid(z)}
+
+
 class FixedDecaySource(Source):
     """Log decays log(1 - 2^(-5-h)) of head h."""
 
@@ -261,11 +280,13 @@ MODULES: Mapping[type, type[Source]] = {
     o.Projection: ProjectionSource,
     o.Static: StaticSource,
     o.Sigmoid: SigmoidSource,
+    o.Exponential: CappedSource,
     o.StepSize: StepSizeSource,
     o.StepDecay: StepDecaySource,
     o.MambaDecay: MambaDecaySource,
     o.BoundedDecay: MambaDecaySource,
     o.LogSigmoid: LogSigmoidSource,
+    o.CappedForget: CappedSource,
     o.FixedDecay: FixedDecaySource,
     o.SignedDecay: SignedDecaySource,
 }

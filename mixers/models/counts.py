@@ -64,7 +64,7 @@ def _part_parameters(part: Part) -> int:
     match part.source:
         case o.Projection():
             return part.heads * part.dim * part.dim
-        case o.Static() | o.StepSize() | o.SignedDecay():
+        case o.Static() | o.StepSize() | o.SignedDecay() | o.Exponential() | o.CappedForget():
             return lift + part.size
         case o.Sigmoid(bias=bias):
             return lift + (0 if bias is None else part.size)

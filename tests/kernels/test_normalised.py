@@ -64,7 +64,7 @@ def test_without_the_divisor_it_is_the_plain_read_beside_a_value_of_ones() -> No
     tensors |= {"g": -randn(B, T, H).exp(), "i": randn(B, T, H).sigmoid()}
     state = randn(B, H, K, V + 1)
     whole = compile(MLSTM, "torch")(**tensors, initial_state=state)
-    ones = {**tensors, "v": torch.cat([tensors["v"], torch.ones(B, T, H, 1, dtype=torch.float64)], -1)}
+    ones: dict[str, Any] = {**tensors, "v": torch.cat([tensors["v"], torch.ones(B, T, H, 1, dtype=torch.float64)], -1)}
     plain = compile(PLAIN, "torch")(**ones, initial_state=state)
     near(whole.output, plain.output[..., :V] / plain.output[..., V:].abs().clamp(min=1.0))
     near(whole.state, plain.state)
