@@ -229,11 +229,12 @@ class CappedSource(Source):
     def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
         super().__init__(plan, parts, stream)
         self.source = cast("o.Exponential | o.CappedForget", parts[0].source)
-        size = parts[0].size
-        starts = (
-            (self.source.bias,) * 2 if isinstance(self.source, o.Exponential) else (self.source.low, self.source.high)
-        )
-        self.bias = self._constant(torch.linspace(*starts, size))
+        match self.source:
+            case o.Exponential(bias=bias):
+                low, high = bias, bias
+            case o.CappedForget(low=low, high=high):
+                pass
+        self.bias = self._constant(torch.linspace(low, high, parts[0].size))
 
     def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The rows -> gates or log decays, of the same shape."""
