@@ -6,7 +6,7 @@ An export carries this file's text as it stands, so it needs torch alone.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ def blocked_scan(g: Tensor, v: Tensor, state: Tensor, cu_seqlens: Tensor | None)
     """Every h = exp(g) h + v [B, T, C] from `state` [B or N, C] on, and the last one of each sequence."""
     a = g.exp()
     if cu_seqlens is None:
-        h = Recurrence.apply(a, v, state)
+        h = recurrence(a, v, state)
         return h, (h[:, -1] if h.shape[1] else state)
     starts, ends, filled = cu_seqlens[:-1], cu_seqlens[1:], (cu_seqlens.diff() > 0)[:, None]
     if g.shape[1] == 0:
@@ -25,21 +25,27 @@ def blocked_scan(g: Tensor, v: Tensor, state: Tensor, cu_seqlens: Tensor | None)
     sequence = torch.searchsorted(ends.contiguous(), places, right=True)
     first = (places == starts[sequence])[:, None]
     v = v + torch.where(first, a[0] * state[sequence], 0.0)
-    h = Recurrence.apply(torch.where(first, 0.0, a), v, torch.zeros_like(state[:1]))
+    h = recurrence(torch.where(first, 0.0, a), v, torch.zeros_like(state[:1]))
     return h, torch.where(filled, h[0, (ends - 1).clamp(min=0)], state)
 
 
 def blocked_selective_scan(
-    q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rates: Tensor, state: Tensor, cu_seqlens: Tensor | None
+    operands: tuple[Tensor, ...], state: Tensor, cu_seqlens: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Every o = h q of h = exp(dt rates) h + dt v k^T: [B, T, C], and the last state [B or N, C, N]."""
+    """Of q, k, v, dt, rates every o = h q of h = exp(dt rates) h + dt v k^T, [B, T, C]; the last h [B or N, C, N]."""
+    q, k, v, dt, rates = operands
     g, write = dt[..., None] * rates, (dt * v)[..., None] * k[:, :, None]
     h, last = blocked_scan(g.flatten(2), write.flatten(2), state.flatten(1), cu_seqlens)
     return (h.view(g.shape) * q[:, :, None]).sum(-1), last.view(state.shape)
 
 
+def recurrence(a: Tensor, b: Tensor, state: Tensor) -> Tensor:
+    """Every h_t = a_t h_(t-1) + b_t of a, b [B, T, C] and h_0 [B, C]."""
+    return cast(Tensor, Recurrence.apply(a, b, state))
+
+
 class Recurrence(torch.autograd.Function):
-    """h_t = a_t h_(t-1) + b_t of a, b [B, T, C] and h_0 [B, C]."""
+    """The same as a function of autograd."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, state: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ def scan(
             return Scanned(*blocked.blocked_scan(g.to(kind), v.to(kind), state, cu_seqlens))
         case _:
             parts = _pieces(state, cu_seqlens, g.to(kind), v.to(kind))
-            return _joined([token_loop.scan(g, v, state) for state, g, v in parts])
+            return _joined([token_loop.scan_loop(g, v, state) for state, g, v in parts])
 
 
 def selective_scan(
@@ -81,13 +81,13 @@ def selective_scan(
             tensors = [x.contiguous() for x in (q, k, v, dt, rates)]
             return Scanned(*launching.Selective.apply(*tensors, state, cu_seqlens))
         case "torch":
-            tensors = [x.to(kind) for x in (q, k, v, dt, rates)]
-            found = Scanned(*blocked.blocked_selective_scan(*tensors, state, cu_seqlens))
+            wide = (x.to(kind) for x in (q, k, v, dt, rates))
+            found = Scanned(*blocked.blocked_selective_scan((*wide,), state, cu_seqlens))
         case _:
             parts = _pieces(state, cu_seqlens, *(x.to(kind) for x in (q, k, v, dt)))
             rated = rates.to(kind)
             found = _joined(
-                [token_loop.selective_scan(each[0], each[1], each[2], each[3], rated, state) for state, *each in parts]
+                [token_loop.selective_loop(each[0], each[1], each[2], each[3], rated, state) for state, *each in parts]
             )
     return found._replace(output=found.output.to(v.dtype))
 
@@ -132,7 +132,7 @@ def _pieces(state: Tensor, cu_seqlens: Tensor | None, *tensors: Tensor) -> list[
     """The state and the tensors of each packed sequence."""
     if cu_seqlens is None:
         return [[state, *tensors]]
-    offsets: list[int] = cu_seqlens.tolist()
+    offsets = cast("list[int]", cu_seqlens.tolist())
     spans = enumerate(pairwise(offsets))
     return [[state[n : n + 1], *(x[:, a:b] for x in tensors)] for n, (a, b) in spans]
 

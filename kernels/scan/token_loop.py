@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def step(g: Tensor, v: Tensor, state: Tensor) -> Tensor:
+def scan_step(g: Tensor, v: Tensor, state: Tensor) -> Tensor:
     """h = exp(g) h + v: all [B, C]."""
     return g.exp() * state + v
 
@@ -17,16 +17,16 @@ def selective_step(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rates: Tensor, s
     return (state * q[:, None]).sum(-1), state
 
 
-def scan(g: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def scan_loop(g: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Every h [B, T, C] of one sequence a row, and the last one [B, C]."""
     states: list[Tensor] = []
     for t in range(g.shape[1]):
-        state = step(g[:, t], v[:, t], state)
+        state = scan_step(g[:, t], v[:, t], state)
         states.append(state)
     return torch.stack(states, 1) if states else g.new_zeros(g.shape), state
 
 
-def selective_scan(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def selective_loop(q: Tensor, k: Tensor, v: Tensor, dt: Tensor, rates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Every o [B, T, C] of one sequence a row, and the last state [B, C, N]."""
     outputs: list[Tensor] = []
     for t in range(v.shape[1]):

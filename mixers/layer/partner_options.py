@@ -60,3 +60,77 @@ class Latent:
             raise ConfigError(f"latent.rotary must be even, for its channels turn in pairs; got {rotary}")
         rank = self.rank or max(1, min(4 * dim, width // 2))
         return LatentSizes(heads, rank, self.content or dim, rotary, self.value or dim, self.query_rank)
+
+
+@dataclass(frozen=True, slots=True)
+class MambaSizes:
+    """Mamba-1, settled: channels of the scan, numbers of each channel's state, rank of the step sizes, conv width."""
+
+    channels: int
+    state: int
+    rank: int
+    conv: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba:
+    """A Mamba-1 layer (2312.00752).
+
+    expand: channels of the scan over the width. state: numbers of each channel's state. rank: of the map that makes the
+    step sizes; None is width / 16, rounded up. conv: kernel width in tokens.
+    """
+
+    expand: int = 2
+    state: int = 16
+    rank: int | None = None
+    conv: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range; holes pass until they are filled."""
+        _whole("mamba", self)
+
+    def sizes(self, width: int) -> MambaSizes:
+        """Every size for a model of this width."""
+        return MambaSizes(self.expand * width, self.state, self.rank or -(-width // 16), self.conv)
+
+
+@dataclass(frozen=True, slots=True)
+class GriffinSizes:
+    """Griffin's recurrent block, settled: channels of the recurrence, blocks of its gates' matrices, conv width."""
+
+    channels: int
+    blocks: int
+    conv: int
+
+
+@dataclass(frozen=True, slots=True)
+class Griffin:
+    """Griffin's recurrent block with RG-LRU (2402.19427, sections 2.3-2.4).
+
+    channels: of the recurrence; None is the width (the paper has 4 / 3 of it). blocks: the gates' matrices are
+    block-diagonal with so many blocks; None is one a head. conv: kernel width in tokens.
+    """
+
+    channels: int | None = None
+    blocks: int | None = None
+    conv: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range; holes pass until they are filled."""
+        _whole("griffin", self)
+
+    def sizes(self, width: int, heads: int) -> GriffinSizes:
+        """Every size for a model of this width. ConfigError where the blocks do not divide the channels."""
+        channels, blocks = self.channels or width, self.blocks or heads
+        if channels % blocks:
+            raise ConfigError(
+                f"griffin needs channels that its blocks divide; got channels={channels}, blocks={blocks}. Change one"
+            )
+        return GriffinSizes(channels, blocks, self.conv)
+
+
+def _whole(name: str, options: Mamba | Griffin) -> None:
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if not (value is None or is_hole(value) or (type(value) is int and value >= 1)):
+            raise ConfigError(f"{name}.{field.name} must be a whole number >= 1; got {value!r}")

@@ -15,11 +15,12 @@ from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.layer.latent_attention import LatentAttention
 from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.layer.recurrent import GriffinLayer, MambaLayer, ScanCache
 from archsearch.mixers.layer.shapes import parted
 from archsearch.mixers.models.options import Entry, Model
 
-LayerCache = MixerCache | TokenCache | ConvolutionCache
-LayerMixer = Mixer | Attention | LatentAttention | ConvolutionMixer
+LayerCache = MixerCache | TokenCache | ScanCache | ConvolutionCache
+LayerMixer = Mixer | Attention | LatentAttention | MambaLayer | GriffinLayer | ConvolutionMixer
 
 
 class SwiGLU(nn.Module):
@@ -80,5 +81,9 @@ def mixer_of(
             return Attention(model.width, model.heads, model.window, stream=stream)
         case "mla":
             return LatentAttention(model.width, model.latent.sizes(model.width, model.heads), stream=stream)
+        case "mamba":
+            return MambaLayer(model.width, model.mamba.sizes(model.width), backend, stream=stream)
+        case "griffin":
+            return GriffinLayer(model.width, model.griffin.sizes(model.width, model.heads), backend, stream=stream)
         case "conv":
             return ConvolutionMixer(model.width, model.conv_width, stream)

@@ -9,10 +9,10 @@ from typing import Literal
 
 from archsearch.errors import ConfigError
 from archsearch.holes import is_hole
-from archsearch.mixers.layer.partner_options import Latent
+from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
 
-Entry = Literal["rule", "attention", "window", "mla", "conv"]
-ENTRIES = ("rule", "attention", "window", "mla", "conv")
+Entry = Literal["rule", "attention", "window", "mla", "mamba", "griffin", "conv"]
+ENTRIES = ("rule", "attention", "window", "mla", "mamba", "griffin", "conv")
 MULTIPLE = 16
 
 
@@ -22,11 +22,11 @@ class Model:
 
     width: channels of the residual stream. heads: of every mixer. layers: blocks. pattern: repeated over the layers;
     "rule" is the mixer, "attention" softmax attention with rotary positions, "window" the same over the last `window`
-    tokens, "mla" attention over a latent, "conv" a short convolution times a linear map. mlp_ratio: hidden channels of
-    the SwiGLU over the width, rounded to a multiple of 16; 0 is no MLP. dropout: of the embedding and of every branch,
-    in [0, 1). tie_embeddings: the output layer is the embedding's transpose.
-    norm_eps: of the RMSNorms. initial_std: of embeddings and projections. conv_width: tokens that a "conv" layer sees.
-    window: tokens that a "window" layer sees. latent: sizes of an "mla" layer.
+    tokens, "mla" attention over a latent, "mamba" Mamba-1, "griffin" a recurrent block with RG-LRU, "conv" a
+    short convolution times a linear map. mlp_ratio: hidden channels of the SwiGLU over the width, rounded to a multiple
+    of 16; 0 is no MLP. dropout: of the embedding and of every branch, in [0, 1). tie_embeddings: the output layer is
+    the embedding's transpose. norm_eps: of the RMSNorms. initial_std: of embeddings and projections. conv_width: tokens
+    that a "conv" layer sees. window: tokens that a "window" layer sees. latent, mamba, griffin: sizes of such layers.
     """
 
     width: int = 128
@@ -41,6 +41,8 @@ class Model:
     conv_width: int = 3
     window: int = 128
     latent: Latent = field(default_factory=Latent)
+    mamba: Mamba = field(default_factory=Mamba)
+    griffin: Griffin = field(default_factory=Griffin)
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; holes pass until they are filled."""

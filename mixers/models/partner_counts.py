@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from archsearch.mixers.layer.partner_options import LatentSizes
+from archsearch.mixers.layer.partner_options import GriffinSizes, LatentSizes, MambaSizes
 from archsearch.mixers.models.options import Model
 
-Partner = Literal["attention", "window", "mla", "conv"]
+Partner = Literal["attention", "window", "mla", "mamba", "griffin", "conv"]
 
 
 def parameters(partner: Partner, model: Model) -> int:
@@ -19,6 +19,12 @@ def parameters(partner: Partner, model: Model) -> int:
         case "mla":
             sizes = model.latent.sizes(width, model.heads)
             return _latent_weights(sizes, width) + sizes.rank + sizes.query_rank
+        case "mamba":
+            sizes = model.mamba.sizes(width)
+            return _mamba_weights(sizes, width) + sizes.channels * (sizes.conv + 3 + sizes.state)
+        case "griffin":
+            sizes = model.griffin.sizes(width, model.heads)
+            return _griffin_weights(sizes, width) + sizes.channels * (sizes.conv + 4)
         case "conv":
             return width * width + width + width * (model.conv_width + 1)
 
@@ -33,6 +39,13 @@ def flops(partner: Partner, model: Model, length: int) -> float:
             sizes = model.latent.sizes(width, model.heads)
             products = 2 * sizes.heads * (sizes.content + sizes.rotary + sizes.value)
             return 2 * _latent_weights(sizes, width) + products * _seen(partner, model, length)
+        case "mamba":
+            sizes = model.mamba.sizes(width)
+            own = sizes.channels * (2 * sizes.conv + 6 * sizes.state + 3)
+            return 2 * _mamba_weights(sizes, width) + own
+        case "griffin":
+            sizes = model.griffin.sizes(width, model.heads)
+            return 2 * _griffin_weights(sizes, width) + sizes.channels * (2 * sizes.conv + 2)
         case "conv":
             return 2 * width * width + 2 * width * model.conv_width
 
@@ -47,6 +60,12 @@ def memory(partner: Partner, model: Model, length: int) -> int:
         case "mla":
             sizes = model.latent.sizes(model.width, model.heads)
             return (sizes.rank + sizes.rotary) * length
+        case "mamba":
+            sizes = model.mamba.sizes(model.width)
+            return sizes.channels * (sizes.state + sizes.conv - 1)
+        case "griffin":
+            sizes = model.griffin.sizes(model.width, model.heads)
+            return sizes.channels * sizes.conv
         case "conv":
             return model.width * (model.conv_width - 1)
 
@@ -55,6 +74,16 @@ def _seen(partner: Partner, model: Model, length: int) -> float:
     """Tokens that one sees on average, itself among them."""
     most = min(length, model.window) if partner == "window" else length
     return most - most * (most - 1) / (2 * length) if length else 0.0
+
+
+def _mamba_weights(sizes: MambaSizes, width: int) -> int:
+    """Of its linear maps. The scan itself takes 6 N + 1 multiplications and additions a channel, the skip 2."""
+    return sizes.channels * (3 * width + 2 * (sizes.rank + sizes.state))
+
+
+def _griffin_weights(sizes: GriffinSizes, width: int) -> int:
+    """Of its linear maps, two of them block-diagonal."""
+    return sizes.channels * (3 * width + 2 * sizes.channels // sizes.blocks)
 
 
 def _latent_weights(sizes: LatentSizes, width: int) -> int:

@@ -14,7 +14,7 @@ from archsearch.dsl import Rule, decay, gate, key, log_decay, query, read, value
 from archsearch.errors import BackendError, OperandError
 from archsearch.kernels.dispatch import compile
 from archsearch.kernels.scan.calls import Scanned, scan, selective_scan
-from archsearch.kernels.scan.token_loop import selective_step, step
+from archsearch.kernels.scan.token_loop import scan_step, selective_step
 
 OFFSETS = torch.tensor([0, 4, 4, 5, 14, 14])
 LENGTHS = [0, 1, 2, 3, 4, 5, 8, 9, 31]
@@ -32,7 +32,7 @@ def drawn(kind: str, batch: int, tokens: int, *, channels: int = 3, numbers: int
     return {"q": q, "k": k, "v": v, "dt": dt, "rates": choice[torch.randint(1, 4, (channels, numbers))]}
 
 
-def called(kind: str, tensors: dict[str, Tensor], **others: Any) -> Scanned:
+def called(kind: str, tensors: Any, **others: Any) -> Scanned:
     return scan(**tensors, **others) if kind == "scan" else selective_scan(**tensors, **others)
 
 
@@ -102,7 +102,7 @@ def test_they_are_rules_with_a_head_a_channel_and_one_value() -> None:
         dt=given["dt"],
         g=given["dt"][..., None] * given["rates"],
     )
-    own = selective_scan(**given)
+    own = called("selective", given)
     near([own.output, own.state], [found.output[..., 0], found.state[..., 0]])
 
 
@@ -133,9 +133,9 @@ def test_pieces_and_steps_equal_the_whole(kind: str) -> None:
     near([torch.cat(outputs, 1), state], whole)
     state = torch.zeros_like(whole.state)
     for t in range(31):
-        token = {name: x if name == "rates" else x[:, t] for name, x in tensors.items()}
+        token: Any = {name: x if name == "rates" else x[:, t] for name, x in tensors.items()}
         if kind == "scan":
-            output = state = step(**token, state=state)
+            output = state = scan_step(**token, state=state)
         else:
             output, state = selective_step(**token, state=state)
         near([output], [whole.output[:, t]])
@@ -160,7 +160,7 @@ def test_gradients_equal_finite_differences(kind: str) -> None:
     }
     state = first_state(kind, tensors, 1).requires_grad_()
 
-    def run(*given: Tensor) -> tuple[Tensor, Tensor]:
+    def run(*given: Tensor) -> Any:
         *operands, start = given
         return tuple(called(kind, dict(zip(tensors, operands, strict=True)), initial_state=start, backend="torch"))
 
@@ -172,7 +172,7 @@ def small(interpreted: torch.device, monkeypatch: pytest.MonkeyPatch) -> torch.d
     """The kernels in blocks of few tokens and channels: the interpreter goes through a scan number by number."""
     launching = importlib.import_module("archsearch.kernels.scan.launching")
     monkeypatch.setattr(launching, "SCAN", (4, 2))
-    monkeypatch.setattr(launching, "SELECTIVE", (4, 2))
+    monkeypatch.setattr(launching, "SELECTIVE", (4, 8))
     return interpreted
 
 

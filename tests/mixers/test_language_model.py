@@ -264,11 +264,12 @@ def test_drawn_text_follows_its_generator_and_keeps_to_the_likeliest() -> None:
     [
         (
             lambda: Model(pattern=()),
-            "model.pattern must hold one or more of rule, attention, window, mla, conv; got ()",
+            "model.pattern must hold one or more of rule, attention, window, mla, mamba, griffin, conv; got ()",
         ),
         (
             lambda: Model(pattern=("rule", "softmax")),  # type: ignore[arg-type]
-            "model.pattern must hold one or more of rule, attention, window, mla, conv; got ('rule', 'softmax')",
+            "model.pattern must hold one or more of rule, attention, window, mla, mamba, griffin, conv; "
+            "got ('rule', 'softmax')",
         ),
         (lambda: Model(layers=0), "model.layers must be >= 1; got 0"),
         (lambda: Model(width=16.0), "model.width must be a whole number >= 1; got 16.0"),  # type: ignore[arg-type]

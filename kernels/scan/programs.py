@@ -6,19 +6,20 @@ sequence is `tokens` rows, or those between two of `offsets`. What is beyond a s
 
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUntypedFunctionDecorator=false
+# pyright: reportGeneralTypeIssues=false
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def after(decay_0, write_0, decay_1, write_1):
+def stretched(decay_0, write_0, decay_1, write_1):
     """Two stretches of a recurrence as one."""
     return decay_0 * decay_1, decay_1 * write_0 + write_1
 
 
 @triton.jit
-def span(offsets, tokens, n):
+def stretch(offsets, tokens, n):
     """First row of sequence n and the one after its last."""
     if offsets is None:
         start = n.to(tl.int64) * tokens
@@ -35,7 +36,7 @@ def scan_forward(
 ):
     """h = exp(g) h + v; output [B * T, C], final [sequences, C]."""
     n, block = tl.program_id(0), tl.program_id(1)
-    start, end = span(offsets, tokens, n)
+    start, end = stretch(offsets, tokens, n)
     column = block * BC + tl.arange(0, BC)
     there = column < channels
     row = tl.arange(0, BT)
@@ -46,7 +47,7 @@ def scan_forward(
         place = token[:, None] * channels + column[None, :]
         decay = tl.exp(tl.load(g + place, mask=mask, other=0.0).to(tl.float32))  # [BT, BC]
         write = tl.load(v + place, mask=mask, other=0.0).to(tl.float32)
-        decay, write = tl.associative_scan((decay, write), 0, after)
+        decay, write = tl.associative_scan((decay, write), 0, stretched)
         states = decay * h[None, :] + write
         tl.store(output + place, states, mask=mask)
         h = tl.sum(tl.where(row[:, None] == BT - 1, states, 0.0), 0)
@@ -71,7 +72,7 @@ def scan_backward(
 ):
     """The same from the last token to the first: d_t = dh_t + exp(g_(t+1)) d_(t+1)."""
     n, block = tl.program_id(0), tl.program_id(1)
-    start, end = span(offsets, tokens, n)
+    start, end = stretch(offsets, tokens, n)
     column = block * BC + tl.arange(0, BC)
     there = column < channels
     row = tl.arange(0, BT)
@@ -85,7 +86,7 @@ def scan_backward(
         follows = (token + 1 < end)[:, None] & there[None, :]
         later = tl.exp(tl.load(g + place + channels, mask=follows, other=0.0).to(tl.float32))  # [BT, BC]
         slope = tl.load(d_output + place, mask=mask, other=0.0).to(tl.float32)
-        later, slope = tl.associative_scan((later, slope), 0, after, reverse=True)
+        later, slope = tl.associative_scan((later, slope), 0, stretched, reverse=True)
         slopes = later * d[None, :] + slope
         preceded = (token > start)[:, None] & mask
         before = tl.load(output + place - channels, mask=preceded, other=0.0)
@@ -119,7 +120,7 @@ def selective_forward(
 ):
     """h = exp(dt rates) h + dt v k^T, o = h q. entering: the state before each block of tokens, or None."""
     n, block = tl.program_id(0), tl.program_id(1)
-    start, end = span(offsets, tokens, n)
+    start, end = stretch(offsets, tokens, n)
     column, number, row = block * BC + tl.arange(0, BC), tl.arange(0, BN), tl.arange(0, BT)
     there, counts = column < channels, number < numbers
     cell = column[:, None] * numbers + number[None, :]
@@ -141,7 +142,7 @@ def selective_forward(
         query = tl.load(q + other, mask=narrow, other=0.0).to(tl.float32)
         decay = tl.exp(step[:, :, None] * rate[None, :, :])  # [BT, BC, BN]
         write = (step * value)[:, :, None] * key[:, None, :]
-        decay, write = tl.associative_scan((decay, write), 0, after)
+        decay, write = tl.associative_scan((decay, write), 0, stretched)
         states = decay * h[None, :, :] + write
         tl.store(output + place, tl.sum(states * query[:, None, :], 2), mask=wide)
         h = tl.sum(tl.where(row[:, None, None] == BT - 1, states, 0.0), 0)
@@ -175,7 +176,7 @@ def selective_backward(
 ):
     """d_q, d_k [blocks of channels, B * T, N] and d_rates [sequences, C, N] are to be summed over the first."""
     n, block = tl.program_id(0), tl.program_id(1)
-    start, end = span(offsets, tokens, n)
+    start, end = stretch(offsets, tokens, n)
     column, number, row = block * BC + tl.arange(0, BC), tl.arange(0, BN), tl.arange(0, BT)
     there, counts = column < channels, number < numbers
     cell = column[:, None] * numbers + number[None, :]
@@ -200,7 +201,7 @@ def selective_backward(
         key = tl.load(k + other - numbers, mask=preceded & counts[None, :], other=0.0).to(tl.float32)  # [BT, BN]
         decay = tl.exp(step[:, :, None] * rate[None, :, :])  # [BT, BC, BN]
         write = (step * value)[:, :, None] * key[:, None, :]
-        decay, write = tl.associative_scan((decay, write), 0, after)
+        decay, write = tl.associative_scan((decay, write), 0, stretched)
         past = decay * h[None, :, :] + write  # the state before each token
         step = tl.load(dt + place, mask=wide, other=0.0).to(tl.float32)
         value = tl.load(v + place, mask=wide, other=0.0).to(tl.float32)
@@ -213,7 +214,7 @@ def selective_backward(
         later = tl.load(dt + place + channels, mask=follows & there[None, :], other=0.0).to(tl.float32)
         later = tl.exp(later[:, :, None] * rate[None, :, :])
         slope = slope[:, :, None] * query[:, None, :]
-        later, slope = tl.associative_scan((later, slope), 0, after, reverse=True)
+        later, slope = tl.associative_scan((later, slope), 0, stretched, reverse=True)
         slopes = later * d[None, :, :] + slope  # of the state after each token
         tl.store(d_k + part + other, tl.sum(slopes * (step * value)[:, :, None], 1), mask=narrow)
         written = tl.sum(slopes * key[:, None, :], 2)
