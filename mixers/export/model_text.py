@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from archsearch.mixers.export.lines import call
 from archsearch.mixers.export.templates import shared, template
+from archsearch.mixers.layer.partner_options import GriffinSizes, LatentSizes, MambaSizes
 from archsearch.mixers.models.options import Model
 
 CACHES = {
@@ -14,14 +15,22 @@ CACHES = {
     "attention": "TokenCache",
     "window": "TokenCache",
     "mla": "TokenCache",
+    "mamba": "ScanCache",
+    "griffin": "ScanCache",
     "conv": "ConvolutionCache",
 }
 
 
 def model_needs(model: Model) -> Collection[str]:
     """Templates of the layer that the pattern's partners need as well."""
-    rotary = {"rotated", "positions"} if _attends(model) else set[str]()
-    return rotary | ({"convolution"} if "conv" in model.entries else set[str]())
+    positions = {"positions"} if _attends(model) or "griffin" in model.entries else set[str]()
+    convolution = {"convolution"} if {"conv", "mamba", "griffin"} & {*model.entries} else set[str]()
+    return positions | convolution | ({"rotated"} if _attends(model) else set[str]())
+
+
+def scans(model: Model | None) -> bool:
+    """Whether a layer's state is a vector, which a scan takes through time."""
+    return model is not None and bool({"mamba", "griffin"} & {*model.entries})
 
 
 def _attends(model: Model) -> bool:
@@ -38,6 +47,9 @@ def model_pieces(model: Model, heads: int) -> list[str]:
         *([shared("attending"), template("token_mixer")] if _attends(model) else []),
         *([template("attention")] if {"attention", "window"} & {*model.entries} else []),
         *([template("latent_attention")] if "mla" in model.entries else []),
+        *([template("scan_cache")] if scans(model) else []),
+        *([template("mamba")] if "mamba" in model.entries else []),
+        *([template("griffin")] if "griffin" in model.entries else []),
         *([template("conv_mixer")] if "conv" in model.entries else []),
         *([f"LayerCache = {' | '.join(kinds)}"] if len(kinds) > 1 else []),
         *([template("swiglu")] if mlp else []),
@@ -88,6 +100,8 @@ def _mixers(model: Model, heads: int) -> str:
         "attention": f"Attention(WIDTH, {heads})",
         "window": f"Attention(WIDTH, {heads}, {model.window})",
         "mla": _latent(model, heads),
+        "mamba": _made("MambaLayer", model.mamba.sizes(model.width), "backend=backend"),
+        "griffin": _griffin(model, heads),
         "conv": f"ConvolutionMixer(WIDTH, {model.conv_width})",
     }
     kinds = [kind for kind in made if kind in model.entries]
@@ -96,9 +110,17 @@ def _mixers(model: Model, heads: int) -> str:
 
 
 def _latent(model: Model, heads: int) -> str:
-    """Its sizes by name, where there is such a layer."""
-    if "mla" not in model.entries:
+    """Its sizes by name, where there is such a layer: others need not fit the width."""
+    return _made("LatentAttention", model.latent.sizes(model.width, heads)) if "mla" in model.entries else ""
+
+
+def _griffin(model: Model, heads: int) -> str:
+    """Likewise."""
+    if "griffin" not in model.entries:
         return ""
-    sizes = asdict(model.latent.sizes(model.width, heads))
-    arguments = ["WIDTH", *(f"{name}={size}" for name, size in sizes.items())]
-    return call("LatentAttention(", arguments, indent=12).strip()
+    return _made("GriffinLayer", model.griffin.sizes(model.width, heads), "backend=backend")
+
+
+def _made(name: str, sizes: LatentSizes | MambaSizes | GriffinSizes, *others: str) -> str:
+    arguments = ["WIDTH", *(f"{key}={size}" for key, size in asdict(sizes).items()), *others]
+    return call(f"return {name}(", arguments, indent=8).strip().removeprefix("return ")

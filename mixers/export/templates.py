@@ -10,6 +10,7 @@ from importlib.resources import files
 from string import Template
 
 from archsearch.mixers.export.linking import Source, defined_in
+from archsearch.mixers.export.scan_text import scan_names
 
 FOLDER = files("archsearch.mixers.export").joinpath("templates")
 
@@ -97,7 +98,7 @@ def defined() -> frozenset[str]:
     """Every function and class that a generated file may define itself, its kernels aside."""
     texts = (entry.read_text(encoding="utf-8") for entry in FOLDER.iterdir() if entry.name.endswith(".py.txt"))
     names = {"Operands", "Mixer", "token", "spread", "chunkwise", "longer", "mix", "unnormalised"}
-    return frozenset(names.union(*map(definitions, texts), *map(defined_in, map(shared, SHARED))))
+    return frozenset(names.union(*map(definitions, texts), *map(defined_in, map(shared, SHARED)), scan_names()))
 
 
 def taken() -> frozenset[str]:

@@ -21,7 +21,8 @@ from archsearch.mixers.zoo import rules
 
 MODEL = Model(width=32, heads=2, layers=2, pattern=("rule", "conv"))
 SPEAKER = Module("speaker", rules["mamba2"], o.Layer(operands={"dt": o.StepSize()}), 32, 2, MODEL, 257, text=True)
-MIXED = Model(width=32, heads=2, layers=4, pattern=("rule", "attention", "window", "mla"), window=6)
+PATTERN = ("rule", "attention", "window", "mla", "mamba", "griffin")
+MIXED = Model(width=32, heads=2, layers=6, pattern=PATTERN, window=6)
 HYBRID = Module("hybrid", rules["q_delta"], o.Layer(), 32, 2, MIXED, 257, text=True)
 
 SCRIPT = r"""

@@ -43,7 +43,7 @@ from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.module_text import module_text
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.layer import options as o
-from archsearch.mixers.layer.partner_options import Latent
+from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
 from archsearch.mixers.layer.planning import layer_of
 from archsearch.mixers.models.generation import generate
 from archsearch.mixers.models.language_model import LanguageModel
@@ -136,11 +136,13 @@ HYBRID = Module(
 PARTNERS = replace(
     MODEL, layers=5, pattern=("window", "mla", "rule", "attention"), window=4, latent=Latent(query_rank=7)
 )
+VECTORS = replace(MODEL, layers=3, pattern=("mamba", "rule", "griffin"), mamba=Mamba(state=5), griffin=Griffin(24))
 MODULES = {
     **{name: Module(name, rules[name], layer_of(rules[name], None), 32, 2, MODEL, VOCABULARY) for name in rules},
     **{name: Module(name, MADE_UP[name], layer, 32, 2, MODEL, VOCABULARY) for name, layer in LAYERS.items()},
     "hybrid": HYBRID,
     "partners": Module("partners", rules["q_delta"], o.Layer(), 32, 2, PARTNERS, VOCABULARY),
+    "vectors": Module("vectors", rules["q_delta"], o.Layer(), 32, 2, VECTORS, VOCABULARY),
     "attending": Module("attending", rules["gla"], o.Layer(), 32, 2, replace(MODEL, pattern=("mla",)), VOCABULARY),
 }
 
@@ -268,7 +270,7 @@ def test_generated_text_is_archsearchs_and_that_of_recomputation(folder: Path) -
     assert torch.equal(*drawn)
 
 
-@pytest.mark.parametrize("name", ["hybrid", "partners"])
+@pytest.mark.parametrize("name", ["hybrid", "partners", "vectors"])
 def test_state_size_counts_what_a_sequence_needs(name: str, folder: Path) -> None:
     own, other = pair(MODULES[name], folder)
     cache = other.init_cache(1)
@@ -361,7 +363,7 @@ def test_generated_files_name_nothing_that_is_not_there(every_file: Path) -> Non
     assert ruff(every_file, "check", "--select", "F401,F811,F821") == ""
 
 
-@pytest.mark.parametrize("name", ["hybrid", "partners"])
+@pytest.mark.parametrize("name", ["hybrid", "partners", "vectors"])
 def test_every_function_and_class_says_what_it_is(name: str) -> None:
     tree = ast.parse(module_text(MODULES[name]))
     named = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -429,3 +431,38 @@ def test_inlined_kernels_equal_the_token_loop_with_every_gradient(module: Module
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 2e-5
+
+
+SCANNED = """
+import importlib.util, sys, torch
+
+spec = importlib.util.spec_from_file_location("exported", sys.argv[1])
+module = sys.modules["exported"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+torch.manual_seed(0)
+module.SCAN, module.SELECTIVE = (4, 2), (4, 8)
+x, offsets = torch.randn(1, 10, 6, requires_grad=True), torch.tensor([0, 3, 3, 10])
+largest = 0.0
+for made in (
+    lambda backend: module.MambaLayer(6, channels=3, state=3, rank=2, conv=3, backend=backend),
+    lambda backend: module.GriffinLayer(6, channels=3, blocks=1, conv=3, backend=backend),
+):
+    layers = {backend: made(backend) for backend in ("torch", "triton")}
+    layers["triton"].load_state_dict(layers["torch"].state_dict())
+    found = []
+    for layer in layers.values():
+        y = layer(x, None, offsets)
+        found.append([y, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])])
+    largest = max(largest, *(float((a - b).abs().max() / b.abs().max().clamp(min=1e-3)) for a, b in zip(*found)))
+print(largest)
+"""
+
+
+def test_inlined_scans_equal_their_torch_form_with_every_gradient(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.py"
+    path.write_text(module_text(MODULES["vectors"]), encoding="utf-8")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-I", "-c", SCANNED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout) < 2e-5
