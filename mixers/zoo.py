@@ -8,6 +8,7 @@ from importlib import import_module
 
 from archsearch.dsl import Rule
 from archsearch.errors import RuleError
+from archsearch.mixers.refused import REFUSED
 
 NAMES = (
     "linear",
@@ -36,11 +37,19 @@ class UnknownRuleError(RuleError, KeyError):
     __str__ = RuleError.__str__  # a KeyError would quote its message
 
 
+class RefusedRuleError(RuleError, KeyError):
+    """A name that is known and refused, with the reason; see `archsearch.mixers.refused`."""
+
+    __str__ = RuleError.__str__
+
+
 class Zoo(Mapping[str, Rule]):
     """Rules by name, read-only. Aliases are found and not listed."""
 
     def __getitem__(self, name: str) -> Rule:
         name = ALIASES.get(name, name)
+        if name in REFUSED:
+            raise RefusedRuleError(f"{name!r} cannot be a rule here: {REFUSED[name]}")
         if name not in NAMES:
             nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(name, [*NAMES, *ALIASES], n=1))
             raise UnknownRuleError(f"unknown rule {name!r}{nearest or '.'} The zoo: {', '.join(NAMES)}")

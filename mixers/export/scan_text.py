@@ -8,8 +8,9 @@ from importlib.resources import files
 from archsearch.mixers.export.linking import Source, defined_in, linked, sources
 
 PACKAGE = "archsearch.kernels.scan"
-HEAD = """# Scans of vectors whose channels decay each on its own, in PyTorch and in Triton. T tokens, C channels, N numbers
-# of a state's channel; BT, BC and BN those of a block. Tensors lie as [B * T, C or N].
+HEAD = """\
+# Scans of vectors whose channels decay each on its own, in PyTorch and in Triton. T tokens, C channels, N numbers of
+# a state's channel; BT, BC and BN those of a block. Tensors lie as [B * T, C or N].
 # fmt: off"""
 
 
