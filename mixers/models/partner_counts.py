@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from archsearch.mixers.layer.partner_options import GriffinSizes, LatentSizes, MambaSizes
 from archsearch.mixers.models.options import Model
 
 Partner = Literal["attention", "window", "mla", "mamba", "griffin", "conv"]
+PARTNERS: tuple[Partner, ...] = get_args(Partner)
 
 
 def parameters(partner: Partner, model: Model) -> int:
