@@ -208,3 +208,19 @@ def test_what_does_not_fit_is_refused() -> None:
         scan(g, v, backend="cuda")  # type: ignore[arg-type]
     with pytest.raises(OperandError, match='backend "triton" takes no float64'):
         scan(g.double(), v, backend="triton")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["scan", "selective"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_kernels_at_their_own_sizes_equal_the_blocks(kind: str, packed: bool) -> None:
+    tensors = drawn(kind, 1 if packed else 3, 1000, channels=100, numbers=16)
+    offsets = torch.tensor([0, 33, 33, 700, 1000]) if packed else None
+    state = first_state(kind, tensors, 4 if packed else 3)
+    expected = everything(kind, tensors, state, backend="torch", cu_seqlens=offsets)
+    single = {name: x.float().cuda() for name, x in tensors.items()}
+    given = None if offsets is None else offsets.cuda()
+    found = everything(kind, single, state.float().cuda(), backend="triton", cu_seqlens=given)
+    near(found, expected, 1e-5)
+    again = everything(kind, single, state.float().cuda(), backend="triton", cu_seqlens=given)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))

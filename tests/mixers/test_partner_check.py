@@ -15,8 +15,11 @@ from archsearch.errors import ConfigError
 from archsearch.kernels.ladder import Status
 from archsearch.kernels.scan import calls
 from archsearch.mixers.layer import attention
+from archsearch.mixers.models.language_model import LanguageModel
+from archsearch.mixers.models.options import Model
 from archsearch.mixers.models.partner_counts import PARTNERS
 from archsearch.mixers.partner_check import check_layer, ladder
+from archsearch.mixers.zoo import rules
 
 
 @pytest.mark.parametrize("kind", PARTNERS)
@@ -61,3 +64,21 @@ def test_the_command_prints_a_line_a_row_or_json() -> None:
 def test_a_backend_that_a_layer_has_not_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"layer 'mla' has one form, in PyTorch; got backend 'triton'. Use \"auto\""):
         check_layer("mla", backend="triton", json=True)
+
+
+# torch's compiler makes an instance of a function of autograd, which torch deprecates
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["window", "mla", "mamba", "griffin"])
+def test_a_layer_compiles_to_one_graph(kind: Any) -> None:
+    model = Model(width=32, heads=2, layers=1, pattern=(kind,), window=5)
+    net, tokens = LanguageModel(rules["linear"], model, None, 16), torch.randint(16, (2, 24))
+    gradients: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for given in (net, torch.compile(net, fullgraph=True, backend="aot_eager")):
+        net.zero_grad()
+        outputs.append(given(tokens))
+        outputs[-1].sin().sum().backward()
+        assert net.embedding.weight.grad is not None
+        gradients.append(net.embedding.weight.grad.clone())
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-5)
