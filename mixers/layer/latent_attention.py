@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from archsearch.kernels.entering import exact
 from archsearch.mixers.layer.attending import TokenCache, attended
 from archsearch.mixers.layer.attention import TokenMixer, no_tokens
 from archsearch.mixers.layer.initialisation import Stream
@@ -54,7 +55,7 @@ class LatentAttention(TokenMixer):
         """[B, T, width] -> the same; see `TokenMixer`."""
         sizes = self.sizes
         q, c, r = parted(F.linear(x, self.projection), (sizes.query_rank or sizes.queries, sizes.rank, sizes.rotary))
-        c, r, present = self.norm(c), rotated(r[:, :, None], positions)[:, :, 0], None
+        c, r, present = _normed(c, self.norm), rotated(r[:, :, None], positions)[:, :, 0], None
         content, turned = parted(self._queries(q), (sizes.content, sizes.rotary))
         turned = rotated(turned, positions)
         if cache is not None:
@@ -68,7 +69,7 @@ class LatentAttention(TokenMixer):
     def _queries(self, q: Tensor) -> Tensor:
         """[B, T, H, content + rotary]."""
         if self.queries is not None and self.query_norm is not None:
-            q = F.linear(self.query_norm(q), self.queries)
+            q = F.linear(_normed(q, self.query_norm), self.queries)
         return as_heads(q, self.sizes.content + self.sizes.rotary)
 
     def _whole(
@@ -90,3 +91,8 @@ class LatentAttention(TokenMixer):
     def init_cache(self, batch: int) -> TokenCache:
         """No token seen, for `batch` sequences."""
         return no_tokens(self.projection, batch, (self.sizes.rank,), (self.sizes.rotary,))
+
+
+def _normed(x: Tensor, norm: nn.RMSNorm) -> Tensor:
+    """In float32, whatever the dtype of `x`."""
+    return F.rms_norm(exact(x), norm.normalized_shape, exact(norm.weight), EPS).to(x.dtype)

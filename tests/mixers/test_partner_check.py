@@ -82,3 +82,18 @@ def test_a_layer_compiles_to_one_graph(kind: Any) -> None:
         gradients.append(net.embedding.weight.grad.clone())
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-6)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", PARTNERS)
+def test_under_autocast_a_layer_gives_almost_the_same_and_warns_of_nothing(kind: Any) -> None:
+    model = Model(width=32, heads=2, layers=2, pattern=(kind,), window=5)
+    net, tokens = LanguageModel(rules["linear"], model, None, 16), torch.randint(16, (2, 24))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        near = net(tokens)
+        near.square().mean().backward()
+        cache = net.init_cache(2)
+        pieces = torch.cat([net(tokens[:, :9], cache), net(tokens[:, 9:10], cache), net(tokens[:, 10:], cache)], 1)
+    assert near.dtype == torch.float32
+    torch.testing.assert_close(near, net(tokens), rtol=0, atol=2e-2 * float(near.detach().abs().max()))
+    torch.testing.assert_close(pieces, near, rtol=0, atol=2e-2 * float(near.detach().abs().max()))
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
