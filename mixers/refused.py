@@ -1,45 +1,118 @@
-"""Published updates that are no rule of this language, each with the reason. A table: nothing here runs.
-
-Either the state enters in a way that is not affine, or the transition is no product of diagonal and rank-one factors,
-or the memory is not one matrix a head. What is a layer of a model's pattern instead says so.
-"""
+"""Published rules that are no rule here, each with the reason. A name from this table is refused; nothing stands in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-_PATTERN = "no rule but a layer of its own: name it in model.pattern, {0!r}"
-_NONLINEAR = "not affine in the state: {0}"
 
-REFUSED: Mapping[str, str] = {
-    "attention": _PATTERN.format("attention"),
-    "sliding_window": _PATTERN.format("window"),
-    "mla": _PATTERN.format("mla"),
-    "mamba": _PATTERN.format("mamba"),
-    "s6": _PATTERN.format("mamba"),
-    "griffin": _PATTERN.format("griffin"),
-    "rg_lru": _PATTERN.format("griffin"),
-    "momentum_delta_net": "its two states decay together by [[alpha, -beta mu], [0, mu]], a block that changes with the"
-    " token; a decay of the normal form is diagonal (2605.05838)",
-    "gated_oja": "it recalls at the value and reads at the key's side, o = R q of R = S^T; a read of the normal form is"
-    " S^T q",
-    "mesa_net": _NONLINEAR.format("its read solves (H + Lambda) x = q of the state H anew at each token"),
-    "gated_kalman_net": _NONLINEAR.format("its read solves a ridge system of the state at each token (2511.21016)"),
-    "log_linear": "it keeps a state for each power of two of the past, log T of them, not one (2506.04761)",
-    "gsa": "it is two scans with a softmax between them: what the second writes depends on the first one's state",
-    "abc": "it is two scans with a softmax between them: what the second writes depends on the first one's state",
-    "complex_decay": "its decay turns pairs of channels, which no diagonal of real numbers does (2607.11897)",
-    "ttt_linear": _NONLINEAR.format(
-        "the inner loss has a LayerNorm of S^T k; it is affine only while gradients stay frozen within a mini-batch"
+@dataclass(frozen=True, slots=True)
+class NotAffine:
+    """A rule with a term that is not affine in S: `term` depends on S through `through`."""
+
+    term: str
+    through: str
+    source: str
+
+    def why(self, name: str) -> str:
+        """The refusal in one line."""
+        return (
+            f"rule {name!r} is not affine in the state: {self.term} depends on S through {self.through}; "
+            f"no backend runs it. Remove that term ({self.source})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotHere:
+    """A rule that the language cannot say, though it may be affine in S: `reason`, and what to do `instead`."""
+
+    reason: str
+    instead: str
+    source: str
+
+    def why(self, name: str) -> str:
+        """The refusal in one line."""
+        return f"rule {name!r} is refused: {self.reason}. {self.instead} ({self.source})"
+
+
+@dataclass(frozen=True, slots=True)
+class OfAPattern:
+    """No rule but a layer of its own, `entry` of a model's pattern."""
+
+    entry: str
+    source: str
+
+    def why(self, name: str) -> str:
+        """The refusal in one line."""
+        return f"{name!r} is no rule but a layer: write {self.entry} in model.pattern ({self.source})"
+
+
+REFUSED: Mapping[str, NotAffine | NotHere | OfAPattern] = {
+    "attention": OfAPattern("attention", "softmax attention"),
+    "sliding_window": OfAPattern("window", "softmax attention over the last model.window tokens"),
+    "mla": OfAPattern("mla", "multi-head latent attention, arXiv 2405.04434"),
+    "mamba": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
+    "s6": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
+    "griffin": OfAPattern("griffin", "RG-LRU in Griffin's recurrent block, arXiv 2402.19427"),
+    "rg_lru": OfAPattern("griffin", "RG-LRU in Griffin's recurrent block, arXiv 2402.19427"),
+    "ttt_linear": NotAffine("the written error", "a LayerNorm inside the inner loss", "arXiv 2407.04620"),
+    "ttt_mlp": NotAffine("the written error", "the hidden layer of an MLP memory", "arXiv 2407.04620"),
+    "titans": NotAffine("the gradient that is written", "the hidden layer of an MLP memory", "arXiv 2501.00663"),
+    "lact": NotAffine("the update", "a SwiGLU memory and an orthogonalised step", "LaCT"),
+    "atlas": NotAffine("the update", "the optimum over a window of tokens", "Omega rule, arXiv 2505.23735"),
+    "lattice": NotAffine("every slot", "its projection on the unit sphere", "arXiv 2504.05646"),
+    "muon_ssm": NotAffine("the update", "an orthogonalised momentum", "MuonSSM"),
+    "m2rnn": NotAffine("the next state", "tanh", "arXiv 2603.14360"),
+    "sane": NotAffine("the next state", "tanh", "arXiv 2608.22354"),
+    "rla": NotAffine("the residual that is written", "a clip", "arXiv 2509.25223"),
+    "rdn": NotAffine("the residual that is written", "a clip", "arXiv 2509.25223"),
+    "slstm": NotAffine("every gate", "a product with what was read of S", "xLSTM, arXiv 2405.04517"),
+    "q_delta_released": NotHere(
+        "the released kernel of Q-Delta solves with K X^T where its recurrence needs X K^T, so that its result depends "
+        "on the chunk size and is no recurrence at all",
+        "q_delta is the paper's",
+        "psmiz/Q-Delta, chunks of 64",
     ),
-    "ttt_mlp": _NONLINEAR.format("the memory is an MLP"),
-    "titans": _NONLINEAR.format("the memory is an MLP, with momentum; a linear one is affine a chunk at a time"),
-    "lact": _NONLINEAR.format("the memory is a SwiGLU whose weights take orthogonalised steps"),
-    "atlas": _NONLINEAR.format("it minimises over a window with orthogonalised steps (2505.23735)"),
-    "lattice": _NONLINEAR.format("each slot of S is kept on the unit sphere (2504.05646)"),
-    "m2rnn": _NONLINEAR.format("tanh acts on S at each token (2603.14360)"),
-    "sane": _NONLINEAR.format("tanh acts on S at each token (2608.22354)"),
-    "slstm": _NONLINEAR.format("its gates are made of the state of the token before (2405.04517)"),
-    "residual_delta_net": _NONLINEAR.format("the second state is written by a clipped residual (2509.25223)"),
+    "kalman_gain": NotHere(
+        "its gain P k / (r + k.P k) needs the covariance P, a Riccati recursion over K x K matrices that no scan makes",
+        "Bring the gain w as an operand: delta_write(w, v, residual=k)",
+        "arXiv 2609.07816",
+    ),
+    "momentum_delta_net": NotHere(
+        "its two states decay together by [[alpha, -beta mu], [0, mu]], a block that changes with the token and so has "
+        "no basis in which it is diagonal, as a decay is here",
+        "gated_delta_net is it without the momentum",
+        "arXiv 2605.05838",
+    ),
+    "gated_oja": NotHere(
+        "it decays value channels and recalls S v at a value, while a state is decayed and addressed by keys here",
+        "Written for the transposed state it is kda with keys and values exchanged, but for the read",
+        "flash-linear-attention, gated_oja_rule",
+    ),
+    "mesa_net": NotHere(
+        "its read solves with a second state, (H + Lambda)^-1 q, token by token",
+        "simple_gla makes both states; the solve is not a read",
+        "flash-linear-attention, mesa_net",
+    ),
+    "gated_kalman_net": NotHere(
+        "its read solves with a second state, (H + Lambda)^-1 q, token by token",
+        "simple_gla makes both states; the solve is not a read",
+        "arXiv 2511.21016",
+    ),
+    "complex_decay": NotHere(
+        "its state is complex; decays are real here, with a sign",
+        "ckda has signed decays, rotary addresses turn keys and queries",
+        "arXiv 2607.11897",
+    ),
+    "log_linear": NotHere(
+        "it keeps log2(T) states, of which every read sums all",
+        "Use the rule that it is built on",
+        "arXiv 2506.04761",
+    ),
+    "gsa": NotHere(
+        "it reads one state, takes a softmax, and reads a second one",
+        "gla is one of its two passes",
+        "ABC, GSA and Raven; arXiv 2409.07146",
+    ),
 }
-"""By the name that a user would try."""
+"""By the name under which each is known."""

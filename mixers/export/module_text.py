@@ -23,6 +23,7 @@ from archsearch.mixers.layer.planning import plan_layer
 from archsearch.mixers.zoo import rules
 
 IMPORTS: tuple[tuple[str, str | None], ...] = (
+    ("collections.abc", "Callable"),
     ("collections.abc", "Mapping"),
     ("collections.abc", "Sequence"),
     ("dataclasses", "dataclass"),
@@ -63,8 +64,8 @@ def module_text(module: Module) -> str:
 
 
 def source_of(rule: Rule) -> str | None:
-    """The first line of the zoo's module that holds this rule: its name and its paper."""
-    for name in rules:
+    """The first line of the zoo's module that holds this rule, best under its own name: its name and its paper."""
+    for name in sorted(rules, key=lambda name: name != rule.name):
         if rules[name].hash == rule.hash:
             documentation = import_module(f"archsearch.mixers.{name}").__doc__ or ""
             return documentation.strip().splitlines()[0]

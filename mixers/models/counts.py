@@ -7,6 +7,8 @@ them without a window. Norms, activations, gates and the embedding's look-up are
 
 from __future__ import annotations
 
+import math
+
 from archsearch.dsl import Rule
 from archsearch.lowering import lower
 from archsearch.lowering.cost import Sizes as RuleSizes
@@ -55,7 +57,9 @@ def _mixer_parameters(entry: Entry, model: Model, plan: LayerPlan) -> int:
     gate = _lift_parameters(plan.gate_map, plan.sizes.value_heads, plan.sizes.value)
     skip = plan.sizes.value_heads if plan.skipped is not None else 0
     own = sum(_part_parameters(part) for part in plan.parts)
-    return model.width * (plan.inputs + plan.outputs) + kernels + gate + skip + plan.sizes.value + own
+    shift = model.width * len(plan.projected) if plan.layer.token_shift else 0
+    norm = plan.sizes.value if plan.layer.output_norm == "rms" else 2 * plan.outputs
+    return model.width * (plan.inputs + plan.outputs) + kernels + shift + gate + skip + norm + own
 
 
 def _part_parameters(part: Part) -> int:
@@ -64,8 +68,21 @@ def _part_parameters(part: Part) -> int:
     match part.source:
         case o.Projection():
             return part.heads * part.dim * part.dim
-        case o.Static() | o.StepSize() | o.SignedDecay() | o.Exponential() | o.CappedForget():
+        case (
+            o.Static()
+            | o.StepSize()
+            | o.SignedDecay()
+            | o.Exponential()
+            | o.CappedForget()
+            | o.RampDecay()
+            | o.Constant()
+            | o.WeightDecay()
+        ):
             return lift + part.size
+        case o.Scaled(per=per):
+            return part.heads if per == "head" else part.size
+        case o.Preconditioner():
+            return part.heads
         case o.Sigmoid(bias=bias):
             return lift + (0 if bias is None else part.size)
         case o.StepDecay():
@@ -93,7 +110,8 @@ def _mixer_flops(entry: Entry, model: Model, plan: LayerPlan, length: int) -> fl
     kernels = sum(2 * size * channels for size, channels in plan.convolutions)
     rule_sizes = RuleSizes(sizes.key, sizes.value, sizes.heads, sizes.value_heads)
     recurrence = cost(lower(plan.rule), rule_sizes).recurrent_flops
-    return 2 * model.width * (plan.inputs + plan.outputs) + lifts + derived + kernels + recurrence
+    inputs = plan.inputs * (2 if plan.layer.token_shift else 1)
+    return 2 * model.width * (inputs + plan.outputs) + lifts + derived + kernels + recurrence
 
 
 def _lift_flops(part_map: o.Map | None, heads: int, dim: int) -> int:
@@ -106,4 +124,5 @@ def _memory(entry: Entry, model: Model, plan: LayerPlan, length: int) -> int:
         return partner_counts.memory(entry, model, length)
     sizes = plan.sizes
     kept = sum((size - 1) * channels for size, channels in plan.convolutions)
+    kept += sum(math.prod(numbers) for numbers in plan.memories.values())
     return sizes.value_heads * sizes.key * lower(plan.rule).columns(sizes.value) + kept

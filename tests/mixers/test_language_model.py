@@ -167,7 +167,6 @@ def test_counts_equal_live_tensors(name: str, layer: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "layer"), CASES)
-@torch.no_grad()
 def test_flops_of_products_equal_what_torch_counts(name: str, layer: str) -> None:
     """All but the rule and attention's products of tokens with tokens, which torch counts as full squares."""
     net, length = LanguageModel(rules[name], HYBRID, LAYERS[layer], VOCABULARY), 8
