@@ -98,9 +98,15 @@ def check(
     backend: Annotated[str, typer.Option(help="reference, torch, triton, or auto: what this machine has.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Validity ladder on this machine: the backends agree, gradients, causality, ..."""
-    from archsearch.mixers.lookup import find_rule
+    """Validity ladder on this machine: the backends agree, gradients, causality, ... RULE may name a layer too: mla."""
+    from archsearch.mixers.lookup import find_layer, find_rule
 
+    if (layer := find_layer(rule)) is not None:
+        from archsearch.mixers.partner_check import check_layer
+
+        if not check_layer(layer, backend=backend, json=json):
+            raise typer.Exit(1)
+        return
     found = find_rule(rule)
     from archsearch.kernels import commands
 

@@ -36,7 +36,7 @@ def results_have_their_kind(setting: Setting) -> Verdict:
         found = forward(setting.compiled(), inputs)
         kept = [
             found.output.shape == (2, tokens, 4, 100) and found.output.dtype == setting.dtype,
-            found.state.shape == shape.state and found.state.dtype == wide,
+            found.state.shape == inputs.initial_state.shape and found.state.dtype == wide,
             bool(found.output.isfinite().all() and found.state.isfinite().all()),
         ]
         where = f"{setting.dtype}, {tokens} tokens".removeprefix("torch.")

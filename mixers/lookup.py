@@ -2,6 +2,7 @@
 
 from archsearch.dsl import Rule
 from archsearch.errors import RuleError
+from archsearch.mixers.models.partner_counts import PARTNERS, Partner
 from archsearch.mixers.zoo import UnknownRuleError, rules
 from archsearch.userfile import load_value, names_a_file
 
@@ -18,3 +19,8 @@ def find_rule(text: str) -> Rule:
         return rules[text]
     except UnknownRuleError as error:
         raise RuleError(f"{error}; or give path/to/file.py[:NAME]") from None
+
+
+def find_layer(text: str) -> Partner | None:
+    """The layer of a pattern that `text` names, if it is one and no rule."""
+    return next((partner for partner in PARTNERS if partner == text), None)

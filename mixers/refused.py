@@ -35,7 +35,26 @@ class NotHere:
         return f"rule {name!r} is refused: {self.reason}. {self.instead} ({self.source})"
 
 
-REFUSED: Mapping[str, NotAffine | NotHere] = {
+@dataclass(frozen=True, slots=True)
+class OfAPattern:
+    """No rule but a layer of its own, `entry` of a model's pattern."""
+
+    entry: str
+    source: str
+
+    def why(self, name: str) -> str:
+        """The refusal in one line."""
+        return f"{name!r} is no rule but a layer: write {self.entry} in model.pattern ({self.source})"
+
+
+REFUSED: Mapping[str, NotAffine | NotHere | OfAPattern] = {
+    "attention": OfAPattern("attention", "softmax attention"),
+    "sliding_window": OfAPattern("window", "softmax attention over the last model.window tokens"),
+    "mla": OfAPattern("mla", "multi-head latent attention, arXiv 2405.04434"),
+    "mamba": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
+    "s6": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
+    "griffin": OfAPattern("griffin", "RG-LRU in Griffin's recurrent block, arXiv 2402.19427"),
+    "rg_lru": OfAPattern("griffin", "RG-LRU in Griffin's recurrent block, arXiv 2402.19427"),
     "ttt_linear": NotAffine("the written error", "a LayerNorm inside the inner loss", "arXiv 2407.04620"),
     "ttt_mlp": NotAffine("the written error", "the hidden layer of an MLP memory", "arXiv 2407.04620"),
     "titans": NotAffine("the gradient that is written", "the hidden layer of an MLP memory", "arXiv 2501.00663"),
@@ -58,6 +77,12 @@ REFUSED: Mapping[str, NotAffine | NotHere] = {
         "its gain P k / (r + k.P k) needs the covariance P, a Riccati recursion over K x K matrices that no scan makes",
         "Bring the gain w as an operand: delta_write(w, v, residual=k)",
         "arXiv 2609.07816",
+    ),
+    "momentum_delta_net": NotHere(
+        "its two states decay together by [[alpha, -beta mu], [0, mu]], a block that changes with the token and so has "
+        "no basis in which it is diagonal, as a decay is here",
+        "gated_delta_net is it without the momentum",
+        "arXiv 2605.05838",
     ),
     "gated_oja": NotHere(
         "it decays value channels and recalls S v at a value, while a state is decayed and addressed by keys here",

@@ -13,9 +13,11 @@ from archsearch.mixers.refused import REFUSED
 
 NAMES = (
     "linear",
+    "linear_attention",
     "retnet",
     "simple_gla",
     "mamba2",
+    "mlstm",
     "mamba3",
     "gla",
     "hgrn2",

@@ -189,12 +189,13 @@ class Bonus:
 @dataclass(frozen=True, slots=True)
 class Read(Stateful):
     """o = S^T q times the scale (K ** -0.5 unless the rule or the call says otherwise), of the state at this place in
-    the order.
+    the order; with a normaliser o / max(abs(n^T q), normaliser), n of values that are 1, scaled alike.
     """
 
     address: Any
     scale: Any = None
     bonus: Any = None
+    normaliser: Any = None
     where: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -205,6 +206,10 @@ class Read(Stateful):
             )
         if not (self.bonus is None or is_hole(self.bonus) or isinstance(self.bonus, Bonus)):
             raise _refusal(self, "bonus", "the bonus of a read is a bonus", "write bonus=bonus(u, k, v)")
+        bound = self.normaliser
+        if not (bound is None or is_hole(bound) or (_is_number(bound) and bound > 0)):
+            needs, advice = "the normaliser of a read is a number > 0", "write normaliser=1.0, or leave it out"
+            raise _refusal(self, "normaliser", needs, advice)
 
     def render(self, show: Show) -> str:
         """Itself as code."""
@@ -263,11 +268,12 @@ def bonus(weight: Any, address: Any, target: Any) -> Bonus:
     return Bonus(weight, address, target)
 
 
-def read(address: Any, *, scale: Any = None, bonus: Any = None) -> Read:
+def read(address: Any, *, scale: Any = None, bonus: Any = None, normaliser: Any = None) -> Read:
     """o = scale S^T q of the state at this place in the order. The scale of a call overrides this one; the default is K
-    ** -0.5.
+    ** -0.5. normaliser, a number > 0: o / max(abs(scale n^T q), normaliser), where n is one more column of the state,
+    into which every value writes 1 (linear attention 2006.16236, Eq. 16; mLSTM 2405.04517, Eqs. 20-21).
     """
-    return Read(address, scale, bonus, _caller())
+    return Read(address, scale, bonus, normaliser, _caller())
 
 
 def _check_address(step: Any, name: str, advice: str) -> None:

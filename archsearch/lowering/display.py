@@ -40,7 +40,8 @@ def one_line(rule: Rule) -> str:
     for index, step in enumerate(rule.steps):
         if isinstance(step, dsl.Read):
             last = not any(not isinstance(later, dsl.Read) for later in rule.steps[index:])
-            usual = last and step.scale is None and step.bonus is None and isinstance(step.address, Operand)
+            plain = step.scale is None and step.bonus is None and step.normaliser is None
+            usual = last and plain and isinstance(step.address, Operand)
             state = UNICODE.after if last else update.factor
             read = "" if usual else f"; o = {_read(step, state, UNICODE)}"
         else:
@@ -131,6 +132,13 @@ def _nested(step: Any, state: Nested, notation: Notation) -> Nested:
 
 
 def _read(step: dsl.Read, state: str, notation: Notation) -> str:
+    whole = _plain_read(step, state, notation)
+    if step.normaliser is None:
+        return whole
+    return notation.quotient(whole, notation.number(step.normaliser))
+
+
+def _plain_read(step: dsl.Read, state: str, notation: Notation) -> str:
     address = expand(step.address)
     text = _recalled(state, address, notation)
     if step.bonus is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from archsearch.lowering import lower
 from archsearch.mixers.export.lines import Group, Names, call, laid_out, unpacked
 from archsearch.mixers.export.operand_text import INDENT, VALUES, OperandText, described, inputs, lift
 from archsearch.mixers.export.templates import template
@@ -40,6 +41,7 @@ class LayerText:
             "parameters": True,
             "rates": " rates(" in body,
             "step_bias": " step_bias(" in body,
+            "even_bias": " even_bias(" in body,
             "sign_bias": " sign_bias(" in body,
             "lift": " Lift(" in body,
             "convolution": bool(self.plan.convolutions),
@@ -61,7 +63,7 @@ class LayerText:
                 "",
                 *self._forward(),
                 "",
-                template("mixer_methods", cache=self._cache()),
+                template("mixer_methods", cache=self._cache(), columns=self._columns()),
             ]
         )
 
@@ -208,6 +210,11 @@ class LayerText:
         gated = f"o = o * {CURVES[layer.output_gate]}"
         ordered = [gated, norm] if layer.gate_first else [norm, gated]
         return [*skip, f"gate = exact({raw}).unflatten(-1, ({VALUES.inside.shape}))", *ordered, last]
+
+    def _columns(self) -> str:
+        """Columns of the state as code."""
+        more = lower(self.plan.rule).columns(0)
+        return f"self.head_v_dim + {more}" if more else "self.head_v_dim"
 
     def _cache(self) -> str:
         """The memory before the first token, as a line of code."""

@@ -122,6 +122,10 @@ class OperandText:
                 entries["A_log"] = f"rates({size.heads}, 1.0, 16.0)"
             case o.BoundedDecay():
                 entries["A_log"] = f"constant(torch.zeros({size.heads}))"
+            case o.Exponential(bias=bias):
+                entries["bias"] = f"even_bias({size.shape}, low={float(bias)!r}, high={float(bias)!r})"
+            case o.CappedForget(low=low, high=high):
+                entries["bias"] = f"even_bias({size.shape}, low={float(low)!r}, high={float(high)!r})"
             case o.SignedDecay():
                 entries["bias"] = f"sign_bias({size.shape})"
             case _:
@@ -285,6 +289,12 @@ def _log_sigmoid(text: OperandText) -> list[str]:
     return [f"{text.variable} = F.logsigmoid({text.raw}) / {cast('o.LogSigmoid', text.part.source).divisor!r}"]
 
 
+def _capped(text: OperandText) -> list[str]:
+    source = cast("o.Exponential | o.CappedForget", text.part.source)
+    z = f"{source.cap!r} * torch.tanh(({text.raw} + own.bias) / {source.cap!r})"
+    return [f"{text.variable} = {'torch.exp' if isinstance(source, o.Exponential) else 'F.logsigmoid'}({z})"]
+
+
 def _lower_bound(text: OperandText) -> list[str]:
     floor = cast("o.LowerBound", text.part.source).floor
     log = f"F.logsigmoid({text.raw})"
@@ -337,6 +347,8 @@ EVALUATED: Mapping[type, Callable[[OperandText], list[str]]] = {
     o.MambaDecay: _mamba_decay,
     o.BoundedDecay: _bounded_decay,
     o.LogSigmoid: _log_sigmoid,
+    o.Exponential: _capped,
+    o.CappedForget: _capped,
     o.LowerBound: _lower_bound,
     o.RampDecay: _ramp_decay,
     o.WeightDecay: _weight_decay,
@@ -396,6 +408,10 @@ def described(part: Part) -> str:
             return f"{bound:g} sigmoid(exp(A_log) ({through} + dt_bias))"
         case o.LogSigmoid(divisor=divisor):
             return f"logsigmoid({through}) / {divisor:g}"
+        case o.Exponential(cap=cap):
+            return f"exp(z), z = {cap:g} tanh(({through} + bias) / {cap:g})"
+        case o.CappedForget(cap=cap):
+            return f"logsigmoid(z), z = {cap:g} tanh(({through} + bias) / {cap:g})"
         case o.FixedDecay():
             return "log(1 - 2^(-5-h)) of head h, nothing learned"
         case o.SignedDecay():

@@ -101,7 +101,7 @@ class Mixer(nn.Module):
             raise OperandError(f"init_cache takes a number of sequences; got {batch!r}")
         sizes, weight = self.plan.sizes, self.projection
         state_type = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        shape = (batch, sizes.value_heads, sizes.key, sizes.value)
+        shape = (batch, sizes.value_heads, sizes.key, self.compiled.normal_form.columns(sizes.value))
         return MixerCache(
             torch.zeros(shape, dtype=state_type, device=weight.device),
             tuple(weight.new_zeros(batch, width - 1, channels) for width, channels in self.plan.convolutions),
@@ -222,7 +222,8 @@ class Mixer(nn.Module):
         kept = [*cache.convolutions, *cache.memories.values()]
         states = [list(cache.state.shape[1:]), *(list(each.shape[1:]) for each in kept)]
         before = [*([w - 1, c] for w, c in self.plan.convolutions), *map(list, self.plan.memories.values())]
-        own = [[sizes.value_heads, sizes.key, sizes.value], *before]
+        columns = self.compiled.normal_form.columns(sizes.value)
+        own = [[sizes.value_heads, sizes.key, columns], *before]
         if states != own:
             raise OperandError(
                 f"the cache holds {states} a sequence; this mixer needs {own}. Use its own init_cache({sequences})"

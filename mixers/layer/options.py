@@ -241,6 +241,20 @@ class Sigmoid:
 
 
 @dataclass(frozen=True, slots=True)
+class Exponential:
+    """A gate exp(z), z = cap tanh((W x + b) / cap), b starts at `bias` (the input gate of mLSTM, 2503.13427)."""
+
+    bias: float = -10.0
+    cap: float = 15.0
+    projection: Map = Linear()
+
+    def __post_init__(self) -> None:
+        """Refuse a cap that leaves no room."""
+        _need("exponential.cap", self.cap, "> 0", lambda x: x > 0)
+        _need("exponential.bias", self.bias, "finite", lambda x: True)
+
+
+@dataclass(frozen=True, slots=True)
 class StepSize:
     """A gate softplus(W x + dt_bias) > 0; at x = 0 log-uniform in [low, high], at least `floor` (Mamba, 2312.00752)."""
 
@@ -312,6 +326,24 @@ class LogSigmoid:
     def __post_init__(self) -> None:
         """Refuse a divisor that turns the sign."""
         _need("log_sigmoid.divisor", self.divisor, "> 0", lambda x: x > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CappedForget:
+    """A log decay logsigmoid(z), z = cap tanh((W x + b) / cap) (the forget gate of mLSTM, 2503.13427).
+
+    b starts evenly spaced from `low` to `high` over the heads, or over the channels of all of them.
+    """
+
+    low: float = 3.0
+    high: float = 6.0
+    cap: float = 15.0
+    projection: Map | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an empty range and a cap that leaves no room."""
+        _range("capped_forget", self.low, self.high, above=-1e-12)
+        _need("capped_forget.cap", self.cap, "> 0", lambda x: x > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +423,7 @@ Source = (
     | Orthogonal
     | Delayed
     | Sigmoid
+    | Exponential
     | StepSize
     | Constant
     | Step
@@ -399,6 +432,7 @@ Source = (
     | MambaDecay
     | BoundedDecay
     | LogSigmoid
+    | CappedForget
     | LowerBound
     | RampDecay
     | WeightDecay

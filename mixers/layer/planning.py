@@ -19,12 +19,13 @@ FITTING: Mapping[Kind, tuple[type, ...]] = {
     Kind.QUERY: ADDRESSES,
     Kind.KEY: ADDRESSES,
     Kind.VALUE: (o.Vector, o.Projection, o.Static, o.Delayed),
-    Kind.GATE: (o.Sigmoid, o.StepSize, o.Constant, o.Step),
-    Kind.CHANNEL_GATE: (o.Sigmoid, o.StepSize, o.Constant, o.Preconditioner),
+    Kind.GATE: (o.Sigmoid, o.StepSize, o.Exponential, o.Constant, o.Step),
+    Kind.CHANNEL_GATE: (o.Sigmoid, o.StepSize, o.Exponential, o.Constant, o.Preconditioner),
     Kind.LOG_DECAY: (
         o.MambaDecay,
         o.BoundedDecay,
         o.LogSigmoid,
+        o.CappedForget,
         o.LowerBound,
         o.RampDecay,
         o.StepDecay,
@@ -32,10 +33,10 @@ FITTING: Mapping[Kind, tuple[type, ...]] = {
         o.FixedDecay,
     ),
 }
-Decaying = o.MambaDecay | o.BoundedDecay | o.LogSigmoid | o.LowerBound | o.RampDecay | o.SignedDecay
+Decaying = o.MambaDecay | o.BoundedDecay | o.LogSigmoid | o.CappedForget | o.LowerBound | o.RampDecay | o.SignedDecay
 """Log decays of a projection, whose default depends on whether there is one a head or one a channel."""
 
-Projected = o.Vector | o.Gated | o.Sigmoid | o.StepSize | o.Step | Decaying
+Projected = o.Vector | o.Gated | o.Sigmoid | o.StepSize | o.Exponential | o.Step | Decaying
 """Sources that look at the token themselves."""
 
 

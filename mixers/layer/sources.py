@@ -387,6 +387,26 @@ class LogSigmoidSource(Source):
         return self._shaped(rows)
 
 
+class CappedSource(Source):
+    """Gates exp(z) or log decays logsigmoid(z), z = cap tanh((a + b) / cap)."""
+
+    def __init__(self, plan: LayerPlan, parts: Sequence[Part], stream: Stream) -> None:
+        super().__init__(plan, parts, stream)
+        self.source = cast("o.Exponential | o.CappedForget", parts[0].source)
+        match self.source:
+            case o.Exponential(bias=bias):
+                low, high = bias, bias
+            case o.CappedForget(low=low, high=high):
+                pass
+        self.bias = self._constant(torch.linspace(low, high, parts[0].size))
+
+    def raw(self, rows: Mapping[str, Tensor], done: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The rows -> gates or log decays, of the same shape."""
+        cap, name = self.source.cap, self.names[0]
+        z = cap * torch.tanh((exact(self._shaped(rows)[name]) + exact(self.bias)) / cap)
+        return {name: z.exp() if isinstance(self.source, o.Exponential) else F.logsigmoid(z)}
+
+
 class LowerBoundSource(Source):
     """Log decays log(floor + (1 - floor) sigmoid(a))."""
 
@@ -473,6 +493,7 @@ MODULES: Mapping[type, type[Source]] = {
     o.Orthogonal: OrthogonalSource,
     o.Delayed: DelayedSource,
     o.Sigmoid: SigmoidSource,
+    o.Exponential: CappedSource,
     o.StepSize: StepSizeSource,
     o.Constant: ConstantSource,
     o.Step: StepSource,
@@ -481,6 +502,7 @@ MODULES: Mapping[type, type[Source]] = {
     o.MambaDecay: MambaDecaySource,
     o.BoundedDecay: MambaDecaySource,
     o.LogSigmoid: LogSigmoidSource,
+    o.CappedForget: CappedSource,
     o.LowerBound: LowerBoundSource,
     o.RampDecay: RampDecaySource,
     o.WeightDecay: WeightDecaySource,

@@ -38,14 +38,14 @@ def test_torch_agrees_in_float32(rule: Rule) -> None:
 
 def test_every_rule_meets_every_property(request: pytest.FixtureRequest) -> None:
     """A rule or a property that falls out of the tables is seen."""
-    assert len(rules) == 31
-    assert len({rule.name for rule in NAMED}) == len(NAMED) == 65
+    assert len(rules) == 33
+    assert len({rule.name for rule in NAMED}) == len(NAMED) == 69
     assert len(PROPERTIES) == 13
     if request.config.option.keyword or request.config.option.markexpr not in ("", "not gpu"):
         return
     collected = [item for item in request.session.items if item.path == request.path]
     if not any("::" in argument for argument in request.config.args):
-        assert len(collected) == 65 * 13 + 30 + 60 + 30 + len(OTHERS)
+        assert len(collected) == 69 * 13 + 33 + 60 + 33 + len(OTHERS)
 
 
 OTHERS = (

@@ -10,7 +10,8 @@ from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.layer.options import Sigmoid
 from archsearch.mixers.layer.papers import paper_layer
 from archsearch.mixers.lookup import find_rule
-from archsearch.mixers.refused import REFUSED, NotAffine
+from archsearch.mixers.models.options import ENTRIES
+from archsearch.mixers.refused import REFUSED, NotAffine, OfAPattern
 from archsearch.mixers.zoo import NAMES, rules
 
 
@@ -21,7 +22,9 @@ def test_an_alias_is_found_and_not_listed() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(RuleError) as error:
         rules["qdelta"]
-    assert str(error.value).startswith("unknown rule 'qdelta'; did you mean q_delta? The zoo: linear, retnet")
+    assert str(error.value).startswith(
+        "unknown rule 'qdelta'; did you mean q_delta? The zoo: linear, linear_attention, retnet"
+    )
     assert isinstance(error.value, KeyError) and "qdelta" not in rules and rules.get("qdelta") is None
 
 
@@ -103,3 +106,14 @@ def test_a_kalman_filter_is_a_rule_whose_gain_is_an_operand() -> None:
     t["w"] = torch.stack(gains)[None, :, None]
     found = compile(rule, "torch", 16)(scale=None, cu_seqlens=None, initial_state=None, **t)
     torch.testing.assert_close(found.state[0, 0], s)
+
+
+def test_a_refusal_that_names_a_layer_names_one_that_exists() -> None:
+    named = {refusal.entry for refusal in REFUSED.values() if isinstance(refusal, OfAPattern)}
+    assert named == {"attention", "window", "mla", "mamba", "griffin"} <= set(ENTRIES)
+    with pytest.raises(RuleError) as error:
+        find_rule("rg_lru")
+    assert str(error.value) == (
+        "'rg_lru' is no rule but a layer: write griffin in model.pattern "
+        "(RG-LRU in Griffin's recurrent block, arXiv 2402.19427)"
+    )
