@@ -1,0 +1,186 @@
+"""Many random rules, each against the token loop: `python -m archsearch.kernels.conformance.fuzz --help`.
+
+A rule on which a backend fails is shrunk to the smallest that still fails, and printed as code. Shrinking is
+hypothesis's, which nothing else outside the tests needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.database import InMemoryExampleDatabase
+
+from archsearch.dsl import Rule
+from archsearch.kernels.conformance.inputs import Shape
+from archsearch.kernels.conformance.random_rules import Option, wider_rule
+from archsearch.kernels.conformance.suite import run_conformance
+from archsearch.kernels.conformance.verdict import Verdict
+from archsearch.kernels.dispatch import Backend
+from archsearch.lowering import lower
+
+AGREEMENT = "chunk_matches_token_loop"
+BYTES = 4096
+"""Of randomness for one rule: more than any takes."""
+TWENTIETHS = (0.45, *(n / 20 for n in range(20) if n != 9))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A `Chance` whose decisions hypothesis takes, and shrinks."""
+
+    draw: Callable[[st.SearchStrategy[Any]], Any]
+
+    def choice(self, seq: Sequence[Option], /) -> Option:
+        """One of the options; the first is the simplest."""
+        return self.draw(st.sampled_from(seq))
+
+    def randint(self, a: int, b: int, /) -> int:
+        """A whole number from a to b; a is the simplest."""
+        return self.draw(st.integers(a, b))
+
+    def random(self) -> float:
+        """A twentieth; 0.45 is the simplest."""
+        return self.draw(st.sampled_from(TWENTIETHS))
+
+
+@st.composite
+def rules(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Rule:
+    """Rules over the whole grammar."""
+    return wider_rule(Drawn(draw), "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A rule on which a backend fails, shrunk, and what it fails."""
+
+    rule: Rule
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.said}\n{self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One number of a run: the hash of its rule, and the fault if there is one."""
+
+    number: int
+    hash: str
+    fault: Fault | None
+
+
+def agrees(rule: Rule, backend: Backend, dtype: torch.dtype | None = None) -> tuple[Verdict, ...]:
+    """Values and all gradients at two chunk sizes, T two chunks of the larger and three tokens: the torch form against
+    the token loop in float64, and where the backend is triton the generated kernels too, on the device that is here.
+    """
+    exact = run_conformance(rule, "torch", properties=[AGREEMENT])
+    if backend != "triton":
+        return exact
+    if torch.cuda.is_available():
+        return (*exact, *run_conformance(rule, backend, "cuda", dtype, properties=[AGREEMENT]))
+    shape, chunks = interpreted_sizes(rule)
+    return (*exact, *run_conformance(rule, backend, "cpu", dtype, properties=[AGREEMENT], shape=shape, chunk_sizes=chunks))
+
+
+def interpreted_sizes(rule: Rule) -> tuple[Shape, tuple[int, int]]:
+    """The smallest two chunk sizes that the kernels have, for Triton's interpreter. A chunk holds at least 32 rows, so
+    one of a single row a token is twice as long.
+    """
+    small = 32 if len(lower(rule).rows) == 1 else 16
+    return Shape(batch=1, tokens=4 * small + 3, heads=1, value_heads=1, key_dim=5, value_dim=7), (small, 2 * small)
+
+
+def tried(number: int, check: Callable[[Rule], Sequence[Verdict]]) -> Tried:
+    """Check the rule of this number, and shrink it where it fails."""
+    met: list[Rule] = []
+    last: list[Fault] = []
+
+    @settings(
+        database=InMemoryExampleDatabase(),
+        phases=(Phase.reuse, Phase.shrink),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    @given(rules())
+    def holds(rule: Rule) -> None:
+        met.append(rule)
+        failed = _failures(rule, check)
+        if failed:
+            last.append(Fault(rule, failed))
+            raise AssertionError(failed)
+
+    try:
+        holds.hypothesis.fuzz_one_input(Random(number).randbytes(BYTES))
+    except AssertionError:
+        try:
+            holds()
+        except AssertionError:
+            return Tried(number, met[0].hash, last[-1])
+        raise
+    return Tried(number, met[0].hash if met else "", None)
+
+
+def run(backend: Backend, numbers: Sequence[int], processes: int, dtype: torch.dtype | None = None) -> Iterator[Tried]:
+    """Every number's rule, in several processes, in order."""
+    check = partial(agrees, backend=backend, dtype=dtype)
+    if processes == 1:
+        yield from (tried(number, check) for number in numbers)
+        return
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(partial(tried, check=check), numbers)
+
+
+def _failures(rule: Rule, check: Callable[[Rule], Sequence[Verdict]]) -> str:
+    """What failed, a line each; the error itself where the rule raised one."""
+    try:
+        verdicts = check(rule)
+    except Exception as error:  # whatever a rule raises is what is looked for
+        return f"{type(error).__name__}: {error}"
+    return "\n".join(str(verdict) for verdict in verdicts if not verdict.passed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print each fault as it is found and the counts at the end; 1 where there were faults."""
+    parser = argparse.ArgumentParser("python -m archsearch.kernels.conformance.fuzz", description=__doc__)
+    parser.add_argument("--backend", choices=("torch", "triton"), default="torch")
+    parser.add_argument("--rules", type=int, default=1000, help="how many")
+    parser.add_argument("--seed", type=int, default=0, help="the number of the first; a run can be cut into pieces")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the generated kernels; bfloat16 on CUDA")
+    asked = parser.parse_args(arguments)
+    if asked.backend == "triton" and not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    numbers = range(asked.seed, asked.seed + asked.rules)
+    dtype = None if asked.dtype is None else getattr(torch, asked.dtype)
+    found: list[Tried] = []
+    for each in run(asked.backend, numbers, asked.processes, dtype):
+        found.append(each)
+        if each.fault:
+            sys.stdout.write(f"rule {each.number}:\n{each.fault}\n")
+            sys.stdout.flush()
+    faults = sum(each.fault is not None for each in found)
+    forms = len({each.hash for each in found})
+    seconds = time.perf_counter() - start
+    sys.stdout.write(f"{len(found)} rules ({forms} forms), {faults} faults, {seconds:.0f} s, backend {asked.backend}\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
