@@ -8,7 +8,16 @@ import torch
 
 from archsearch.dsl import Rule
 from archsearch.errors import BackendError
-from archsearch.kernels.conformance import agreement, causality, derivatives, edges, handover, limits, repeats
+from archsearch.kernels.conformance import (
+    agreement,
+    causality,
+    derivatives,
+    edges,
+    handover,
+    limits,
+    meaning,
+    repeats,
+)
 from archsearch.kernels.conformance.inputs import Shape
 from archsearch.kernels.conformance.setting import Setting
 from archsearch.kernels.conformance.tolerances import TABLE
@@ -20,6 +29,7 @@ Property = Callable[[Setting], Verdict]
 PROPERTIES: dict[str, Property] = {
     check.__name__: check
     for check in (
+        meaning.token_loop_follows_the_steps,
         agreement.chunk_matches_token_loop,
         handover.pieces_equal_whole,
         handover.steps_equal_whole,
