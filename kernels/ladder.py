@@ -147,6 +147,7 @@ def _properties(*names: str) -> tuple[Callable[[Setting], Verdict], ...]:
 ROWS = (
     Row(1, "shape, dtype, finite", (results_have_their_kind,), lambda on: (*on.coarse, *on.kernels)),
     Row(1, "numbers at the ends", _properties("edges_stay_finite", "any_length_works"), _everywhere),
+    Row(2, "token by token = the steps written", _properties("token_loop_follows_the_steps"), lambda on: (on.exact,)),
     Row(2, "chunk = token by token", _properties("chunk_matches_token_loop"), lambda on: (on.wide_chunks,)),
     Row(
         3,

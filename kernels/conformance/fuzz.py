@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
@@ -92,7 +92,10 @@ def agrees(rule: Rule, backend: Backend, dtype: torch.dtype | None = None) -> tu
     if torch.cuda.is_available():
         return (*exact, *run_conformance(rule, backend, "cuda", dtype, properties=[AGREEMENT]))
     shape, chunks = interpreted_sizes(rule)
-    return (*exact, *run_conformance(rule, backend, "cpu", dtype, properties=[AGREEMENT], shape=shape, chunk_sizes=chunks))
+    return (
+        *exact,
+        *run_conformance(rule, backend, "cpu", dtype, properties=[AGREEMENT], shape=shape, chunk_sizes=chunks),
+    )
 
 
 def interpreted_sizes(rule: Rule) -> tuple[Shape, tuple[int, int]]:
@@ -112,7 +115,7 @@ def tried(number: int, check: Callable[[Rule], Sequence[Verdict]]) -> Tried:
         database=InMemoryExampleDatabase(),
         phases=(Phase.reuse, Phase.shrink),
         deadline=None,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=tuple(HealthCheck.__members__.values()),
         report_multiple_bugs=False,
         print_blob=False,
     )
@@ -125,7 +128,7 @@ def tried(number: int, check: Callable[[Rule], Sequence[Verdict]]) -> Tried:
             raise AssertionError(failed)
 
     try:
-        holds.hypothesis.fuzz_one_input(Random(number).randbytes(BYTES))
+        cast(Any, holds).hypothesis.fuzz_one_input(Random(number).randbytes(BYTES))
     except AssertionError:
         try:
             holds()

@@ -58,7 +58,7 @@ def followed(rule: Rule, inputs: Inputs) -> Outcome:
 
 
 def _spread(operand: Operand, tensor: Tensor, heads: int) -> Tensor:
-    """[B, T, HV, K, V or 1] in float64, 1 where there is one number a head; each value head has its key head's address."""
+    """[B, T, HV, K, V or 1] in float64: 1 for a number a head. Each value head has the address of its key head."""
     wide = tensor.double()
     if operand.is_address:
         wide = wide.repeat_interleave(heads // wide.shape[2], dim=2)
@@ -87,7 +87,7 @@ def _token(rule: Rule, now: Mapping[str, Tensor], before: Tensor) -> tuple[Tenso
 def _decay(step: Decay, now: Mapping[str, Tensor]) -> Tensor:
     given = step.log_decay
     if not isinstance(given, Operand):
-        return torch.tensor([given], dtype=torch.float64).exp()
+        return next(iter(now.values())).new_tensor([given]).exp()
     return now[given.name].exp() * (now[given.sign.name] if given.sign else 1.0)
 
 
@@ -95,7 +95,9 @@ def _read(step: Read, now: Mapping[str, Tensor], state: Tensor) -> Tensor:
     q = _of(step.address, now)
     output = _recalled(state, q)
     if isinstance(step.bonus, Bonus):
-        weight, address, target = (_of(part, now) for part in (step.bonus.weight, step.bonus.address, step.bonus.target))
+        weight, address, target = (
+            _of(part, now) for part in (step.bonus.weight, step.bonus.address, step.bonus.target)
+        )
         output = output + (q * weight * address).sum(-1, keepdim=True) * target
     return output * (state.shape[2] ** -0.5 if step.scale is None else step.scale)
 
