@@ -7,6 +7,7 @@ hypothesis's, which nothing else outside the tests needs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -24,16 +25,26 @@ from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
 
 from archsearch.dsl import Rule
-from archsearch.kernels.conformance.inputs import Shape
+from archsearch.kernels.conformance.inputs import Difficulty, Shape
 from archsearch.kernels.conformance.random_rules import Option, wider_rule
-from archsearch.kernels.conformance.suite import run_conformance
+from archsearch.kernels.conformance.sensitivity import Sensitivity
+from archsearch.kernels.conformance.setting import quantity_of, token_loop
+from archsearch.kernels.conformance.suite import run_conformance, setting_of
+from archsearch.kernels.conformance.tolerances import MOST_WIDENED, ORDINARY
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import Backend
 from archsearch.lowering import lower
 
 AGREEMENT = "chunk_matches_token_loop"
+BEYOND = "too_sensitive_for_16_bits"
 BYTES = 4096
 """Of randomness for one rule: more than any takes."""
+QUIET: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example),
+    "report_multiple_bugs": False,
+    "print_blob": False,
+}
 TWENTIETHS = (0.45, *(n / 20 for n in range(20) if n != 9))
 
 
@@ -75,27 +86,46 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One number of a run: the hash of its rule, and the fault if there is one."""
+    """One number of a run: its rule's hash, whether that has no results in 16 bits, and the fault if there is one."""
 
     number: int
     hash: str
+    beyond: bool
     fault: Fault | None
 
 
-def agrees(rule: Rule, backend: Backend, dtype: torch.dtype | None = None) -> tuple[Verdict, ...]:
+def agrees(rule: Rule, backend: Backend) -> tuple[Verdict, ...]:
     """Values and all gradients at two chunk sizes, T two chunks of the larger and three tokens: the torch form against
-    the token loop in float64, and where the backend is triton the generated kernels too, on the device that is here.
+    the token loop in float64; where the backend is triton the generated kernels too, in float32, and on a CUDA device
+    in bfloat16.
     """
     exact = run_conformance(rule, "torch", properties=[AGREEMENT])
     if backend != "triton":
         return exact
     if torch.cuda.is_available():
-        return (*exact, *run_conformance(rule, backend, "cuda", dtype, properties=[AGREEMENT]))
+        kernels = partial(run_conformance, rule, backend, "cuda", properties=[AGREEMENT])
+        return (*exact, *kernels(dtype=torch.float32), *_in_short_floats(rule, kernels(dtype=torch.bfloat16)))
     shape, chunks = interpreted_sizes(rule)
-    return (
-        *exact,
-        *run_conformance(rule, backend, "cpu", dtype, properties=[AGREEMENT], shape=shape, chunk_sizes=chunks),
-    )
+    kernels = partial(run_conformance, rule, backend, "cpu", properties=[AGREEMENT])
+    return (*exact, *kernels(dtype=torch.float32, shape=shape, chunk_sizes=chunks))
+
+
+def _in_short_floats(rule: Rule, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """The verdicts, or that a rule which fails has no results in 16 bits: no bound is widened as far as it would need
+    (see `MOST_WIDENED`). It is held to float32 alone.
+    """
+    if all(verdict.passed for verdict in verdicts):
+        return tuple(verdicts)
+    setting = setting_of(rule, "triton", "cuda", torch.bfloat16)
+    for difficulty in Difficulty:
+        inputs = setting.inputs(difficulty=difficulty)
+        expected = token_loop(rule, inputs)
+        sensitivity = Sensitivity(rule, inputs, expected)
+        for name in ("output", "state", *expected.gradients):
+            factor = sensitivity.of(name) / ORDINARY[quantity_of(setting.form, name)]
+            if factor > MOST_WIDENED:
+                return (Verdict(BEYOND, factor, float("inf"), f"times an ordinary rule's sensitivity: {name}"),)
+    return tuple(verdicts)
 
 
 def interpreted_sizes(rule: Rule) -> tuple[Shape, tuple[int, int]]:
@@ -106,55 +136,48 @@ def interpreted_sizes(rule: Rule) -> tuple[Shape, tuple[int, int]]:
     return Shape(batch=1, tokens=4 * small + 3, heads=1, value_heads=1, key_dim=5, value_dim=7), (small, 2 * small)
 
 
-def tried(number: int, check: Callable[[Rule], Sequence[Verdict]]) -> Tried:
-    """Check the rule of this number, and shrink it where it fails."""
-    met: list[Rule] = []
-    last: list[Fault] = []
+def tried(number: int, check: Callable[[Rule], Sequence[Verdict]], *, shrink: bool = True) -> Tried:
+    """Check the rule of this number, and shrink it where it fails, for five minutes at most."""
+    met: list[tuple[Rule, tuple[Verdict, ...]]] = []
+    faults: list[Fault] = []
 
-    @settings(
-        database=InMemoryExampleDatabase(),
-        phases=(Phase.reuse, Phase.shrink),
-        deadline=None,
-        suppress_health_check=tuple(HealthCheck.__members__.values()),
-        report_multiple_bugs=False,
-        print_blob=False,
-    )
+    @settings(database=InMemoryExampleDatabase(), phases=(Phase.reuse, Phase.shrink), **QUIET)
     @given(rules())
     def holds(rule: Rule) -> None:
-        met.append(rule)
-        failed = _failures(rule, check)
-        if failed:
-            last.append(Fault(rule, failed))
-            raise AssertionError(failed)
+        verdicts, said = _checked(rule, check)
+        met.append((rule, verdicts))
+        if said:
+            faults.append(Fault(rule, said))
+            raise AssertionError(said)
 
     try:
         cast(Any, holds).hypothesis.fuzz_one_input(Random(number).randbytes(BYTES))
     except AssertionError:
-        try:
-            holds()
-        except AssertionError:
-            return Tried(number, met[0].hash, last[-1])
-        raise
-    return Tried(number, met[0].hash if met else "", None)
+        with contextlib.suppress(AssertionError):
+            if shrink:
+                holds()
+    rule, verdicts = met[0]
+    beyond = any(verdict.name == BEYOND for verdict in verdicts)
+    return Tried(number, rule.hash, beyond, faults[-1] if faults else None)
 
 
-def run(backend: Backend, numbers: Sequence[int], processes: int, dtype: torch.dtype | None = None) -> Iterator[Tried]:
+def run(backend: Backend, numbers: Sequence[int], processes: int, *, shrink: bool = True) -> Iterator[Tried]:
     """Every number's rule, in several processes, in order."""
-    check = partial(agrees, backend=backend, dtype=dtype)
+    one = partial(tried, check=partial(agrees, backend=backend), shrink=shrink)
     if processes == 1:
-        yield from (tried(number, check) for number in numbers)
+        yield from map(one, numbers)
         return
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(partial(tried, check=check), numbers)
+        yield from pool.map(one, numbers)
 
 
-def _failures(rule: Rule, check: Callable[[Rule], Sequence[Verdict]]) -> str:
-    """What failed, a line each; the error itself where the rule raised one."""
+def _checked(rule: Rule, check: Callable[[Rule], Sequence[Verdict]]) -> tuple[tuple[Verdict, ...], str]:
+    """The verdicts and what failed, a line each; the error itself where the rule raised one."""
     try:
-        verdicts = check(rule)
+        verdicts = tuple(check(rule))
     except Exception as error:  # whatever a rule raises is what is looked for
-        return f"{type(error).__name__}: {error}"
-    return "\n".join(str(verdict) for verdict in verdicts if not verdict.passed)
+        return (), f"{type(error).__name__}: {error}"
+    return verdicts, "\n".join(str(verdict) for verdict in verdicts if not verdict.passed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -164,16 +187,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rules", type=int, default=1000, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the number of the first; a run can be cut into pieces")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the generated kernels; bfloat16 on CUDA")
+    parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="rules that fail")
     asked = parser.parse_args(arguments)
     if asked.backend == "triton" and not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"
     torch.set_num_threads(1)
     start = time.perf_counter()
     numbers = range(asked.seed, asked.seed + asked.rules)
-    dtype = None if asked.dtype is None else getattr(torch, asked.dtype)
     found: list[Tried] = []
-    for each in run(asked.backend, numbers, asked.processes, dtype):
+    for each in run(asked.backend, numbers, asked.processes, shrink=asked.shrink):
         found.append(each)
         if each.fault:
             sys.stdout.write(f"rule {each.number}:\n{each.fault}\n")
@@ -181,7 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = sum(each.fault is not None for each in found)
     forms = len({each.hash for each in found})
     seconds = time.perf_counter() - start
-    sys.stdout.write(f"{len(found)} rules ({forms} forms), {faults} faults, {seconds:.0f} s, backend {asked.backend}\n")
+    beyond = sum(each.beyond for each in found)
+    apart = f" ({beyond} too sensitive for 16 bits, held to float32)" if beyond else ""
+    sys.stdout.write(f"{len(found)} rules, {forms} forms: {faults} faults{apart}; {asked.backend}, {seconds:.0f} s\n")
     return 1 if faults else 0
 
 
