@@ -98,13 +98,18 @@ def check(
     backend: Annotated[str, typer.Option(help="reference, torch, triton, or auto: what this machine has.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Validity ladder on this machine: the backends agree, gradients, causality, ..."""
+    """Validity ladder on this machine: the backends agree, gradients, causality, every path learns, cost, ..."""
     from archsearch.mixers.lookup import find_rule
 
     found = find_rule(rule)
     from archsearch.kernels import commands
+    from archsearch.kernels.ladder import named
+    from archsearch.mixers.ladder import rungs as of_the_layer
+    from archsearch.studies.ladder import rungs as of_training
 
-    if not commands.check(found, backend=backend, json=json).passed:
+    form = named(backend)
+    others = (*of_the_layer(found, form), *of_training(found, form))
+    if not commands.check(found, backend=form, json=json, others=others).passed:
         raise typer.Exit(1)
 
 

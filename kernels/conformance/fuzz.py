@@ -25,15 +25,14 @@ from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
 
 from archsearch.dsl import Rule
-from archsearch.kernels.conformance.inputs import Difficulty, Shape
+from archsearch.kernels.conformance.inputs import Difficulty
 from archsearch.kernels.conformance.random_rules import Option, wider_rule
 from archsearch.kernels.conformance.sensitivity import Sensitivity
 from archsearch.kernels.conformance.setting import quantity_of, token_loop
-from archsearch.kernels.conformance.suite import run_conformance, setting_of
+from archsearch.kernels.conformance.suite import interpreted_sizes, run_conformance, setting_of
 from archsearch.kernels.conformance.tolerances import MOST_WIDENED, ORDINARY
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import Backend
-from archsearch.lowering import lower
 
 AGREEMENT = "chunk_matches_token_loop"
 BEYOND = "too_sensitive_for_16_bits"
@@ -126,14 +125,6 @@ def _in_short_floats(rule: Rule, verdicts: Sequence[Verdict]) -> tuple[Verdict, 
             if factor > MOST_WIDENED:
                 return (Verdict(BEYOND, factor, float("inf"), f"times an ordinary rule's sensitivity: {name}"),)
     return tuple(verdicts)
-
-
-def interpreted_sizes(rule: Rule) -> tuple[Shape, tuple[int, int]]:
-    """The smallest two chunk sizes that the kernels have, for Triton's interpreter. A chunk holds at least 32 rows, so
-    one of a single row a token is twice as long.
-    """
-    small = 32 if len(lower(rule).rows) == 1 else 16
-    return Shape(batch=1, tokens=4 * small + 3, heads=1, value_heads=1, key_dim=5, value_dim=7), (small, 2 * small)
 
 
 def tried(number: int, check: Callable[[Rule], Sequence[Verdict]], *, shrink: bool = True) -> Tried:

@@ -1,5 +1,5 @@
-"""Sizes at which flash-linear-attention tests its own kernels of the gated delta rule (tests/ops/test_gated_delta.py, in
-two versions): lengths around a chunk, odd widths, more value heads than key heads, packed lengths.
+"""Sizes at which flash-linear-attention tests its own kernels of the gated delta rule (tests/ops/test_gated_delta.py):
+lengths around a chunk, odd widths, more value heads than key heads, packed lengths.
 """
 
 from __future__ import annotations
