@@ -165,7 +165,7 @@ def test_a_second_driver_leaves_at_once(toy: ModuleType, tmp_path: Path) -> None
 
 
 def test_an_interrupted_driver_ends_cleanly_and_resumes(toy: ModuleType, tmp_path: Path) -> None:
-    with drive(toy, tmp_path / "study", "--pause", "0.5") as process:
+    with drive(toy, tmp_path / "study", "--pause", "0.1") as process:
         await_trials(tmp_path / "study", process)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
