@@ -98,7 +98,7 @@ def check(
     backend: Annotated[str, typer.Option(help="reference, torch, triton, or auto: what this machine has.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Validity ladder on this machine: the backends agree, gradients, causality, ... RULE may name a layer too: mla."""
+    """Validity ladder on this machine: backends agree, gradients, every path learns, ... RULE may be a layer too: mla."""
     from archsearch.mixers.lookup import find_layer, find_rule
 
     if (layer := find_layer(rule)) is not None:
@@ -109,8 +109,13 @@ def check(
         return
     found = find_rule(rule)
     from archsearch.kernels import commands
+    from archsearch.kernels.ladder import named
+    from archsearch.mixers.ladder import rungs as of_the_layer
+    from archsearch.studies.ladder import rungs as of_training
 
-    if not commands.check(found, backend=backend, json=json).passed:
+    form = named(backend)
+    others = (*of_the_layer(found, form), *of_training(found, form))
+    if not commands.check(found, backend=form, json=json, others=others).passed:
         raise typer.Exit(1)
 
 

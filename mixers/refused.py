@@ -66,6 +66,7 @@ REFUSED: Mapping[str, NotAffine | NotHere | OfAPattern] = {
     "sane": NotAffine("the next state", "tanh", "arXiv 2608.22354"),
     "rla": NotAffine("the residual that is written", "a clip", "arXiv 2509.25223"),
     "rdn": NotAffine("the residual that is written", "a clip", "arXiv 2509.25223"),
+    "residual_delta_net": NotAffine("the residual that is written", "a clip", "arXiv 2509.25223"),
     "slstm": NotAffine("every gate", "a product with what was read of S", "xLSTM, arXiv 2405.04517"),
     "q_delta_released": NotHere(
         "the released kernel of Q-Delta solves with K X^T where its recurrence needs X K^T, so that its result depends "
@@ -109,10 +110,15 @@ REFUSED: Mapping[str, NotAffine | NotHere | OfAPattern] = {
         "Use the rule that it is built on",
         "arXiv 2506.04761",
     ),
+    "abc": NotHere(
+        "it reads one state, takes a softmax, and reads a second one",
+        "linear is one of its two passes",
+        "ABC, arXiv 2110.02488",
+    ),
     "gsa": NotHere(
         "it reads one state, takes a softmax, and reads a second one",
         "gla is one of its two passes",
-        "ABC, GSA and Raven; arXiv 2409.07146",
+        "GSA and Raven; arXiv 2409.07146",
     ),
 }
 """By the name under which each is known."""

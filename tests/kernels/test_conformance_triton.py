@@ -13,8 +13,9 @@ from archsearch.mixers.zoo import rules
 NAMED: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
 QUICK = ("pieces_equal_whole", "steps_equal_whole", "packed_equals_separate", "value_heads_share_keys")
 WIDE = ("kda", "q_delta", "eda", "signed_between", "previous_group", "bonus_expressions")
+ELSEWHERE = ("chunk_matches_token_loop", "token_loop_follows_the_steps")
 CASES = [
-    *(("gated_delta_net", name) for name in PROPERTIES if name != "chunk_matches_token_loop"),
+    *(("gated_delta_net", name) for name in PROPERTIES if name not in ELSEWHERE),
     *((rule, name) for rule in WIDE for name in QUICK),
     ("eda", "future_does_not_leak"),
     ("signed_between", "future_does_not_leak"),

@@ -57,6 +57,7 @@ NONLINEAR = {
     "sane": "the next state depends on S through tanh",
     "rla": "the residual that is written depends on S through a clip",
     "rdn": "the residual that is written depends on S through a clip",
+    "residual_delta_net": "the residual that is written depends on S through a clip",
     "slstm": "every gate depends on S through a product with what was read of S",
 }
 
