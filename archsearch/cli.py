@@ -223,6 +223,32 @@ def export(
     commands.export(source, target, overwrite=overwrite, name=name)
 
 
+@app.command(epilog="Example: archsearch probe runs/quickstart --text README.md")
+def probe(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXPORT-OR-TRIAL",
+            help="An exported module, a trial, or a study (its winner).",
+            show_default=False,
+        ),
+    ],
+    *,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What it reads; held-out data when left out.", show_default=False),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where the results go; beside the source when left out.", show_default=False),
+    ] = None,
+) -> None:
+    """What the memory does while it reads: contraction, gate shares, erasure, spectra; numbers and one HTML page."""
+    from archsearch.studies import commands
+
+    commands.probe(source, text, out)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line, by default the process's own, and leave with its exit code."""
     sys.exit(_exit_code(list(sys.argv[1:] if arguments is None else arguments)))

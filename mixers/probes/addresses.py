@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from archsearch.lowering.normal_form import NormalForm
+from archsearch.mixers.probes.algebra import SMALL, cosine, length, recall
 from archsearch.mixers.probes.anatomy import Part, addresses_of, evaluate
 from archsearch.mixers.probes.quantities import Found, LeftOut, Name, Quantity, density, mean, median
-from archsearch.mixers.probes.replay import Moment, Wrote, recall
-
-SMALL = 1e-12
+from archsearch.mixers.probes.replay import Moment, Wrote
 
 
 def geometry(form: NormalForm, tensors: dict[str, Tensor]) -> list[Found]:
@@ -30,11 +29,10 @@ def geometry(form: NormalForm, tensors: dict[str, Tensor]) -> list[Found]:
 
 def _angle(first: str, second: str, tensors: dict[str, Tensor]) -> Quantity:
     a, b = tensors[first], tensors[second]
-    sizes = a.norm(dim=-1) * b.norm(dim=-1)
-    cosine = torch.where(sizes > SMALL, (a * b).sum(-1) / sizes, torch.nan)
+    found = cosine(a, b)
     random = math.sqrt(2 / (math.pi * a.shape[-1]))
-    figures = {"mean_size": mean(cosine.abs()), "random_directions": (random,) * a.shape[2]}
-    return Quantity(Name.GEOMETRY, f"{first}·{second}", figures, {"cosine": density(cosine)})
+    figures = {"mean_size": mean(found.abs()), "random_directions": (random,) * a.shape[2]}
+    return Quantity(Name.GEOMETRY, f"{first}·{second}", figures, {"cosine": density(found)})
 
 
 class Collateral:
@@ -58,12 +56,12 @@ class Collateral:
                 continue
             like = moment.before[..., 0]
             query = evaluate(self._query, moment.tensors, like)
-            before = recall(step.entry, query).norm(dim=-1)
+            before = length(recall(step.entry, query))
             for name, replaced in self._others[step.part.label].items():
                 token = moment.tensors | {operand: tensor[:, moment.time] for operand, tensor in replaced.items()}
                 address = evaluate(step.part.row.write, token, like)
                 recalled = recall(step.entry, evaluate(step.part.row.residual, token, like))
-                change = (query * address).sum(-1).abs() * recalled.norm(dim=-1)
+                change = (query * address).sum(-1).abs() * length(recalled)
                 share = torch.where(before > SMALL, change / before, torch.nan)
                 self._sizes[step.part.label][name].append(share)
 
@@ -101,5 +99,5 @@ def _random(like: Tensor, random: torch.Generator) -> Tensor:
 
 
 def _as_long(directions: Tensor, like: Tensor) -> Tensor:
-    sizes = directions.norm(dim=-1, keepdim=True)
-    return torch.where(sizes > 0, directions / sizes, torch.zeros_like(directions)) * like.norm(dim=-1, keepdim=True)
+    lengths = length(directions)[..., None]
+    return torch.where(lengths > 0, directions / lengths, torch.zeros_like(directions)) * length(like)[..., None]

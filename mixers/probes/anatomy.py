@@ -11,8 +11,7 @@ from torch import Tensor
 
 from archsearch.dsl.expressions import Expression, Term
 from archsearch.dsl.operands import Operand
-from archsearch.kernels.operands import log_decay, sign
-from archsearch.kernels.operands import evaluate as evaluated
+from archsearch.kernels import operands
 from archsearch.lowering.normal_form import Decay, NormalForm, Row, text
 
 
@@ -71,7 +70,7 @@ def parts_of(form: NormalForm) -> tuple[Part, ...]:
 
 def evaluate(expression: Expression, tensors: dict[str, Tensor], like: Tensor) -> Tensor:
     """The sum of the terms; zeros as wide as `like` for the empty one."""
-    found = evaluated(expression, tensors)
+    found = operands.evaluate(expression, tensors)
     return torch.zeros_like(like) if found is None else found
 
 
@@ -93,8 +92,8 @@ def level(part: Part, tensors: dict[str, Tensor]) -> Tensor:
 
 def decay_factor(decay: Decay, tensors: dict[str, Tensor], like: Tensor) -> Tensor:
     """What a decay point multiplies the state's rows by, [..., 1 or K]; `like` as in `log_decay`."""
-    factor = log_decay(decay.log_decay, tensors, like).exp()
-    return factor if decay.sign is None else factor * sign(decay.sign, tensors)
+    factor = operands.log_decay(decay.log_decay, tensors, like).exp()
+    return factor if decay.sign is None else factor * operands.sign(decay.sign, tensors)
 
 
 def kept(form: NormalForm, count: int, tensors: dict[str, Tensor], like: Tensor) -> Tensor:
@@ -132,6 +131,8 @@ def _strength(row: Row) -> Term:
 
 def _divided(expression: Expression, by: Term) -> Expression:
     return tuple(
-        Term(term.coefficient / by.coefficient, tuple((Counter(term.gates) - Counter(by.gates)).elements()), term.vector)
+        Term(
+            term.coefficient / by.coefficient, tuple((Counter(term.gates) - Counter(by.gates)).elements()), term.vector
+        )
         for term in expression
     )

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from archsearch.mixers.probes.algebra import length, recall
 from archsearch.mixers.probes.anatomy import Part, evaluate
 from archsearch.mixers.probes.quantities import Found, LeftOut, Name, Quantity, density, mean, median, most
-from archsearch.mixers.probes.replay import Moment, recall
+from archsearch.mixers.probes.replay import Moment
 
 
 def contraction(parts: Sequence[Part], tensors: dict[str, Tensor]) -> list[Found]:
@@ -52,7 +53,7 @@ class Drift:
             if part.label in self._last:
                 earlier, address = self._last[part.label]
                 wanted, predicted = target - earlier, recall(moment.before, residual - address)
-                sizes = (wanted.norm(dim=-1), predicted.norm(dim=-1), (wanted - predicted).norm(dim=-1))
+                sizes = (length(wanted), length(predicted), length(wanted - predicted))
                 self._sizes[part.label].append(sizes)
             self._last[part.label] = (target, residual)
 

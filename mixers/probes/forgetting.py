@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from archsearch.mixers.probes.algebra import SMALL, cosine, length
 from archsearch.mixers.probes.anatomy import Cause, Part, evaluate
 from archsearch.mixers.probes.quantities import Found, LeftOut, Name, Quantity, curve, mean, median
 from archsearch.mixers.probes.replay import Decayed, Moment
 
-SMALL = 1e-12
 GONE = 0.1
 """The share of its value at tau below which a token counts as erased."""
 CAUSES = tuple(Cause)
@@ -53,9 +53,8 @@ class Forgetting:
         """What is left of every followed token, and what this one did to it."""
         for each in self._tracked:
             read = torch.einsum("bhkv,bhmk->bhmv", moment.after, each.keys)
-            sizes = read.norm(dim=-1) * each.wanted.norm(dim=-1)
-            each.cosines.append(torch.where(sizes > SMALL, (read * each.wanted).sum(-1) / sizes, torch.nan))
-            each.errors.append((read - each.wanted).norm(dim=-1) / each.wanted.norm(dim=-1))
+            each.cosines.append(cosine(read, each.wanted))
+            each.errors.append(length(read - each.wanted) / length(each.wanted))
             each.shares.append((read * each.values).sum(-1))
             each.changes.append(_changes(each, moment))
 
@@ -104,7 +103,7 @@ def _changes(each: _Tracked, moment: Moment) -> Tensor:
 
 def _at(columns: Tensor, times: Tensor) -> Tensor:
     """Of [T, B, HV, M] each followed token's entry at its own time, [B, HV, M]."""
-    return torch.stack([columns[time, :, :, m] for m, time in enumerate(times.tolist())], -1)
+    return columns[times, :, :, torch.arange(len(times))].movedim(0, -1)
 
 
 def _readability(each: _Tracked, shares: Tensor, first: Tensor, times: Tensor) -> Quantity:
@@ -178,7 +177,8 @@ def _events(
 ) -> tuple[dict[str, Any], ...]:
     """One object a followed token that lost something: where it stood, who took most, how much, when it was gone."""
     events: list[dict[str, Any]] = []
-    for b, h, m in torch.nonzero((total > SMALL) & (first > 0)).tolist():
+    lost = cast(list[list[int]], torch.nonzero((total > SMALL) & (first > 0)).tolist())
+    for b, h, m in lost:
         at = int(erased_at[b, h, m])
         events.append(
             {

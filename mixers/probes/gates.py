@@ -78,7 +78,9 @@ def _told(shares: dict[str, Tensor], whole: Tensor) -> Quantity:
     curves = {
         name: curve(
             middles,
-            torch.stack([torch.where(bins == place, share, torch.nan).flatten(0, 1).nanmean(0) for place in range(BINS)], -1),
+            torch.stack(
+                [torch.where(bins == place, share, torch.nan).flatten(0, 1).nanmean(0) for place in range(BINS)], -1
+            ),
         )
         for name, share in shares.items()
     }

@@ -90,7 +90,7 @@ def _lines(probed: Probed, name: Name, of: str, panel: Panel) -> list[Line]:
             single = len(panel.curves) == 1
             tone = f"tone{place % 8}" if single else f"tone{number % 8}"
             label = f"layer {layer.index}" if single else f"{key.replace('_', ' ')}, layer {layer.index}"
-            quiet = not single and len(layers) * len(panel.curves) > 2 * LAYERS and 0 < place
+            quiet = not single and len(layers) * len(panel.curves) > 2 * LAYERS and place > 0
             points = _points(quantity.curves[key], panel)
             lines.append(Line(points, tone, "" if quiet else label, label, stepped=panel.stepped))
     return lines

@@ -1,4 +1,4 @@
-"""From operands, or a language model and tokens, to every quantity of every layer; float32 unless the model is wider."""
+"""From operands, or a language model and tokens, to every quantity of every layer, in the dtype of the state."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def probe_operands(form: NormalForm, operands: Mapping[str, Tensor], samples: Sa
     chosen, tensors = samples or Samples(), prepared(form, operands)
     tokens = next(iter(tensors.values())).shape[1]
     if tokens < LEAST_TOKENS:
-        raise OperandError(f"a probe needs sequences of at least {LEAST_TOKENS} tokens; got {tokens}. Give a longer text")
+        raise OperandError(
+            f"a probe needs sequences of at least {LEAST_TOKENS} tokens; got {tokens}. Give a longer text"
+        )
     parts = parts_of(form)
     times = places(tokens, chosen.states)
     followed = places(3 * tokens // 4, chosen.followed)  # so that each of them grows old
@@ -141,4 +143,3 @@ def operands_of(model: LanguageModel, mixers: Mapping[int, Mixer], tokens: Tenso
         for handle in handles:
             handle.remove()
     return {index: mixer.operands(inputs[mixer]) for index, mixer in mixers.items()}
-

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from archsearch.lowering.normal_form import NormalForm
+from archsearch.mixers.probes.algebra import cosine, principal, recall
 from archsearch.mixers.probes.anatomy import Part, evaluate
 from archsearch.mixers.probes.quantities import Curve, Found, LeftOut, Name, Quantity, curve, density, mean, median
-from archsearch.mixers.probes.replay import Moment, recall
+from archsearch.mixers.probes.replay import Moment
 
-SMALL = 1e-12
 MOST_OF_IT = 0.9
 """The share of the query reads' variance whose components are counted in a figure."""
 
@@ -56,9 +56,7 @@ class Readout:
 
 
 def _add(reads: _Reads, of_query: Tensor, of_key: Tensor) -> None:
-    sizes = of_query.norm(dim=-1) * of_key.norm(dim=-1)
-    cosine = (of_query * of_key).sum(-1) / sizes
-    reads.cosines.append(torch.where(sizes > SMALL, cosine, torch.nan))
+    reads.cosines.append(cosine(of_query, of_key))
     query, key = of_query.double(), of_key.double()
     reads.count += len(query)
     reads.total = reads.total + query.sum(0)
@@ -68,13 +66,13 @@ def _add(reads: _Reads, of_query: Tensor, of_key: Tensor) -> None:
 
 def _told(label: str, reads: _Reads) -> list[Found]:
     cosines = torch.stack(reads.cosines)
-    cosine = Quantity(
+    cosines_found = Quantity(
         Name.READOUT,
         label,
         {"mean": mean(cosines), "median": median(cosines), "mean_size": mean(cosines.abs())},
         {"cosine": density(cosines)},
     )
-    return [cosine, _energy(label, reads)]
+    return [cosines_found, _energy(label, reads)]
 
 
 def _energy(label: str, reads: _Reads) -> Quantity:
@@ -85,8 +83,7 @@ def _energy(label: str, reads: _Reads) -> Quantity:
     total, squares = torch.as_tensor(reads.total), torch.as_tensor(reads.query_square)
     average = total / reads.count
     covariance = squares / reads.count - average[:, :, None] * average[:, None, :]
-    values, vectors = torch.linalg.eigh(covariance)
-    values, vectors = values.flip(-1).clamp(min=0), vectors.flip(-1)
+    values, vectors = principal(covariance)
     energy = torch.einsum("hvr,hvw,hwr->hr", vectors, torch.as_tensor(reads.key_square), vectors).clamp(min=0)
     variance, inside = _shares(values), _shares(energy)
     ranks = range(1, values.shape[-1] + 1)

@@ -11,6 +11,7 @@ from torch import Tensor
 from archsearch.kernels.call import checked
 from archsearch.kernels.operands import evaluate, spread
 from archsearch.lowering.normal_form import Decay, NormalForm, Read
+from archsearch.mixers.probes.algebra import recall
 from archsearch.mixers.probes.anatomy import Cause, Part, decay_factor, parts_of
 
 
@@ -78,8 +79,9 @@ def replay(form: NormalForm, tensors: Mapping[str, Tensor]) -> Iterator[Moment]:
         before, steps = state, list[Decayed | Wrote]()
         for step in form.program:
             if isinstance(step, Decay):
-                steps.append(Decayed(decay_factor(step, token, state[..., 0]), state))
-                state = steps[-1].factor[..., None] * state
+                decayed = Decayed(decay_factor(step, token, state[..., 0]), state)
+                steps.append(decayed)
+                state = decayed.factor[..., None] * state
             elif not isinstance(step, Read):
                 wrote = [_wrote(parts[id(row)], token, before if row.previous else state) for row in step if row.write]
                 state = sum((change for each in wrote for change in each.changes().values()), state)
@@ -93,11 +95,6 @@ def empty_state(form: NormalForm, tensors: Mapping[str, Tensor]) -> Tensor:
     key = next(tensors[name] for name, shape in shapes.items() if shape.endswith("K]"))
     value = next((tensors[name] for name, shape in shapes.items() if shape.endswith("V]") and "HV, V" in shape), key)
     return torch.zeros((*key[:, 0].shape, value.shape[-1]), dtype=key.dtype)
-
-
-def recall(state: Tensor, address: Tensor) -> Tensor:
-    """S^T x: [..., K, V] and [..., K] -> [..., V]."""
-    return torch.einsum("...kv,...k->...v", state, address)
 
 
 def _wrote(part: Part, token: Mapping[str, Tensor], entry: Tensor) -> Wrote:

@@ -1,4 +1,4 @@
-"""The spectrum of what tokens do to a state, S_t = M_t S_(t-1) + ...: one token's and that of many in a row; float64."""
+"""The spectrum of what tokens do to a state, S_t = M_t S_(t-1) + ...: of one and of many in a row, in float64."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from archsearch.lowering.normal_form import NormalForm
 from archsearch.lowering.spectrum import NOISE, transition
+from archsearch.mixers.probes.algebra import unfolded
 from archsearch.mixers.probes.quantities import Found, LeftOut, Name, Quantity, curve, least, mean, most, places
 
 WINDOW = 64
@@ -37,7 +38,7 @@ def transitions(form: NormalForm, tensors: dict[str, Tensor], windows: int) -> l
         if count > 1:
             product = _at(form, arrays, [start + count - 1 for start in starts]) @ product
         if count & (count - 1) == 0 or count == length:
-            norms[count] = torch.from_numpy(_norms(product)).unflatten(0, shape).flatten(0, 1)  # [windows, HV]
+            norms[count] = _norms(product, shape).flatten(0, 1)  # [windows, HV]
     figures |= {
         "norm": mean(norms[1]),
         "norm_most": most(norms[1]),
@@ -59,20 +60,20 @@ def _at(form: NormalForm, arrays: Mapping[str, Array], tokens: Sequence[int]) ->
 def _eigenvalues(matrices: Array, shape: tuple[int, ...]) -> dict[str, tuple[float | None, ...]]:
     values = np.linalg.eigvals(matrices).astype(np.complex128)
     turning = np.abs(values.imag) > NOISE
-    real = torch.from_numpy(np.where(turning, np.nan, values.real)).unflatten(0, shape)
+    real = unfolded(torch.from_numpy(np.where(turning, np.nan, values.real)), shape)
     negative = (values.real < -NOISE) & ~turning
 
     def share(found: NDArray[np.bool_]) -> tuple[float | None, ...]:
-        return mean(torch.from_numpy(found.any(1).astype(np.float64)).unflatten(0, shape))
+        return mean(unfolded(torch.from_numpy(found.any(1).astype(np.float64)), shape))
 
     return {
         "real_lowest": least(real.transpose(-1, -2)),
-        "modulus_most": most(torch.from_numpy(np.abs(values).max(1)).unflatten(0, shape)),
+        "modulus_most": most(unfolded(torch.from_numpy(np.abs(values).max(1)), shape)),
         "share_negative": share(negative),
         "share_complex": share(turning),
     }
 
 
-def _norms(matrices: Array) -> Array:
-    """The largest singular value of each [N]."""
-    return np.asarray(np.linalg.norm(matrices, ord=2, axis=(1, 2)))
+def _norms(matrices: Array, shape: tuple[int, ...]) -> Tensor:
+    """The largest singular value of each [N], as `shape`."""
+    return unfolded(torch.from_numpy(np.asarray(np.linalg.norm(matrices, ord=2, axis=(1, 2)))), shape)

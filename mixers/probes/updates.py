@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from archsearch.lowering.normal_form import NormalForm
+from archsearch.mixers.probes.algebra import SMALL, effective_rank, singular_values, size
 from archsearch.mixers.probes.anatomy import Cause, kept
 from archsearch.mixers.probes.quantities import Found, Name, Quantity, curve, mean, mean_over, median, most, quantile
 from archsearch.mixers.probes.replay import Moment, Wrote
 
-SMALL = 1e-12
 COUNTED = 1e-4
 """A singular value counts into a rank from this share of the largest on; below it float32 has the word."""
 SHOWN = 16
@@ -22,7 +22,7 @@ DEAD = 1e-3
 
 
 class Updates:
-    """Frobenius norms of decay, erase, write (its recall and its target) and all together over that of S_(t-1); singular
+    """Frobenius norms of decay, erase, write (recall and target) and of all together over that of S_(t-1); singular
     values of S_t - S_(t-1) at `times`.
     """
 
@@ -36,12 +36,12 @@ class Updates:
         changes = _changes(moment)
         whole = sum(changes.values(), torch.zeros_like(moment.before))
         if moment.time in self._times and bool(whole.isfinite().all()):
-            self._spectra.append(torch.linalg.svdvals(whole.double()))
+            self._spectra.append(singular_values(whole))
         if moment.time == 0:
             return
-        held = _size(moment.before)
+        held = size(moment.before)
         for name, change in {**changes, "all": whole}.items():
-            share = torch.where(held > SMALL, _size(change) / held, torch.nan)
+            share = torch.where(held > SMALL, size(change) / held, torch.nan)
             self._shares.setdefault(name, []).append(share)
 
     def found(self) -> list[Found]:
@@ -76,11 +76,11 @@ class Health:
 
     def see(self, moment: Moment) -> None:
         """Every state after its token."""
-        self._sizes.append(_size(moment.after))
+        self._sizes.append(size(moment.after))
         healthy = moment.after.isfinite()
         self._lost = self._lost + (~healthy).sum((0, 2, 3)).double()
         if moment.time in self._times and bool(healthy.all()):
-            self._ranks[moment.time] = effective_rank(torch.linalg.svdvals(moment.after.double()))
+            self._ranks[moment.time] = effective_rank(singular_values(moment.after))
 
     def found(self) -> list[Found]:
         """Norms at the end and at most, ranks, counts."""
@@ -98,13 +98,6 @@ class Health:
         if self._dead is not None:
             figures["dead_channels"] = mean(self._dead)
         return [Quantity(Name.HEALTH, "", figures, curves)]
-
-
-def effective_rank(values: Tensor) -> Tensor:
-    """exp of the entropy of singular values [..., N] as shares of their sum; NaN where all are zero."""
-    total = values.sum(-1, keepdim=True)
-    shares = torch.where(total > SMALL, values / total, torch.nan)
-    return torch.special.entr(shares).sum(-1).exp()
 
 
 def _changes(moment: Moment) -> dict[str, Tensor]:
@@ -125,7 +118,3 @@ def _dead(form: NormalForm, tensors: dict[str, Tensor]) -> Tensor | None:
     like = next(tensors[operand.name] for operand in form.operands if operand.is_address)
     factor = kept(form, len(form.decays), tensors, like).abs()
     return (factor < DEAD).double().expand(*like.shape[:-1], factor.shape[-1]).movedim(-2, -1)
-
-
-def _size(matrices: Tensor) -> Tensor:
-    return matrices.flatten(-2).norm(dim=-1)

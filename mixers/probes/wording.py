@@ -102,9 +102,10 @@ STORIES = {
     ),
     Name.GATES: Story(
         "Gate shares",
-        "How much each gate could take: 1 - mean decay, and the mean decay times the strengths of the rows that recall, "
-        "normalised to 1. A budget, not what was removed. Slow: tokens with a mean decay of at least 0.9. The paper of "
-        "EDA reports 35.4, 31.8 and 32.8 % for decay, delta and erase, 69.1 % erase where slow (arXiv 2606.26560, 4.5).",
+        "How much each gate could take: 1 - mean decay, and the mean decay times the strengths of the rows that "
+        "recall, normalised to 1. A budget, not what was removed. Slow: tokens with a mean decay of at least 0.9. The "
+        "paper of EDA reports 35.4, 31.8 and 32.8 % for decay, delta and erase, 69.1 % erase where slow (arXiv "
+        "2606.26560, section 4.5).",
         (
             Panel(
                 ("decay", "delta", "erase"),
@@ -116,8 +117,8 @@ STORIES = {
     ),
     Name.COLLATERAL: Story(
         "Collateral change",
-        "The relative change of the readout by an erase, |o after - o before| / |o before|, for its learned address and "
-        "for others of the same length in its place, with the rule's own states and gates. The paper of EDA reports "
+        "The relative change of the readout by an erase, |o after - o before| / |o before|, for its learned address "
+        "and for others of the same length in its place, with the rule's own states and gates. The paper of EDA has "
         "0.064 learned, 0.115 with heads shuffled, 0.143 random, 0.223 at the write key (arXiv 2606.26560, Figure 2).",
         (),
         "learned",
@@ -150,11 +151,16 @@ STORIES = {
         "relative error, the projection on the value over what it was at once, and the share of tokens below a tenth "
         "of it, which count as erased.",
         (
-            Panel(("cosine",), DISTANCE, Axis("cosine", include=(0.0, 1.0)), "cosine of what is read and what was written"),
+            Panel(
+                ("cosine",), DISTANCE, Axis("cosine", include=(0.0, 1.0)), "cosine of what is read and what was written"
+            ),
             Panel(("kept",), DISTANCE, Axis("kept", include=(0.0, 1.0)), "projection on the value over that at once"),
             Panel(("error",), DISTANCE, Axis("relative error", include=(0.0,)), "relative error, median over tokens"),
             Panel(
-                ("erased",), DISTANCE, Axis("erased", percent=True, include=(0.0, 1.0)), "share of tokens that are erased"
+                ("erased",),
+                DISTANCE,
+                Axis("erased", percent=True, include=(0.0, 1.0)),
+                "share of tokens that are erased",
             ),
         ),
         "erased_at_the_end",
@@ -192,7 +198,12 @@ STORIES = {
         "that are no numbers, and channels whose decay factor is below 1e-3.",
         (
             Panel(("norm",), Axis("token"), Axis("|S|", include=(0.0,)), "norm of the state, mean over sequences"),
-            Panel(("effective_rank",), Axis("token"), Axis("effective rank", include=(0.0,)), "effective rank of the state"),
+            Panel(
+                ("effective_rank",),
+                Axis("token"),
+                Axis("effective rank", include=(0.0,)),
+                "effective rank of the state",
+            ),
         ),
         "effective_rank_last",
         "effective rank of the state at the end",
