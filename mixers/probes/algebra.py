@@ -31,9 +31,14 @@ def singular_values(matrices: Tensor) -> Tensor:
 
 
 def principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Of symmetric matrices the eigenvalues [..., N], largest first, none below 0, and eigenvectors as columns."""
-    values, vectors = np.linalg.eigh(covariance.detach().double().numpy())
-    return torch.from_numpy(np.maximum(values[..., ::-1], 0.0)), torch.from_numpy(vectors[..., ::-1].copy())
+    """Of symmetric matrices the eigenvalues [..., N], largest first, none below 0, and eigenvectors as columns.
+
+    NaN where a matrix is not of numbers.
+    """
+    whole = covariance.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+    values, vectors = np.linalg.eigh(torch.where(whole, covariance, 0.0).detach().double().numpy())
+    found = torch.from_numpy(np.maximum(values[..., ::-1], 0.0))
+    return torch.where(whole[..., 0], found, torch.nan), torch.from_numpy(vectors[..., ::-1].copy())
 
 
 def effective_rank(values: Tensor) -> Tensor:

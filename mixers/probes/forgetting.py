@@ -177,7 +177,7 @@ def _events(
 ) -> tuple[dict[str, Any], ...]:
     """One object a followed token that lost something: where it stood, who took most, how much, when it was gone."""
     events: list[dict[str, Any]] = []
-    lost = cast(list[list[int]], torch.nonzero((total > SMALL) & (first > 0)).tolist())
+    lost = cast(list[list[int]], torch.nonzero((total > SMALL) & (first > 0) & (total / first).isfinite()).tolist())
     for b, h, m in lost:
         at = int(erased_at[b, h, m])
         events.append(

@@ -91,7 +91,12 @@ def median(values: Tensor) -> tuple[float | None, ...]:
 
 def quantile(values: Tensor, share: float) -> tuple[float | None, ...]:
     """The value below which `share` of them lie, a head."""
-    return by_head(values, lambda found: torch.from_numpy(np.asarray(np.quantile(found.numpy(), share))))
+
+    def of(found: Tensor) -> Tensor:
+        with np.errstate(invalid="ignore"):  # between two infinities
+            return torch.from_numpy(np.asarray(np.quantile(found.numpy(), share)))
+
+    return by_head(values, of)
 
 
 def most(values: Tensor) -> tuple[float | None, ...]:
@@ -111,7 +116,8 @@ def density(values: Tensor, bins: int = 64) -> Curve:
     if not seen.size:
         return Curve((), tuple(() for _ in columns))
     low, high = float(seen.min()), float(seen.max())
-    room = 0.0 if high > low else max(abs(high), 1.0) * 1e-3
+    least = max(abs(low), abs(high), 1e-9) * 1e-3  # of one value, and of many that differ by rounding
+    room = max(0.0, least - (high - low))
     edges = np.linspace(low - room, high + room, bins + 1)
     heads = [np.histogram(column[np.isfinite(column)], bins=edges, density=False)[0] for column in columns]
     width = float(edges[1] - edges[0])

@@ -36,7 +36,8 @@ def transitions(form: NormalForm, tensors: dict[str, Tensor], windows: int) -> l
     figures = _eigenvalues(product, shape)
     for count in range(1, length + 1):
         if count > 1:
-            product = _at(form, arrays, [start + count - 1 for start in starts]) @ product
+            with np.errstate(over="ignore", invalid="ignore"):  # growth without bound is told as such
+                product = _at(form, arrays, [start + count - 1 for start in starts]) @ product
         if count & (count - 1) == 0 or count == length:
             norms[count] = _norms(product, shape).flatten(0, 1)  # [windows, HV]
     figures |= {
@@ -75,5 +76,7 @@ def _eigenvalues(matrices: Array, shape: tuple[int, ...]) -> dict[str, tuple[flo
 
 
 def _norms(matrices: Array, shape: tuple[int, ...]) -> Tensor:
-    """The largest singular value of each [N], as `shape`."""
-    return unfolded(torch.from_numpy(np.asarray(np.linalg.norm(matrices, ord=2, axis=(1, 2)))), shape)
+    """The largest singular value of each [N], as `shape`; infinite where the matrix is no longer of numbers."""
+    whole = np.isfinite(matrices).all((1, 2))
+    found = np.linalg.norm(np.where(whole[:, None, None], matrices, 0.0), ord=2, axis=(1, 2))
+    return unfolded(torch.from_numpy(np.where(whole, found, np.inf)), shape)
