@@ -13,7 +13,7 @@ from archsearch.errors import StudyError, StudyLockedError
 from archsearch.mixers import lookup
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("rules", "show", "check", "bench", "train", "export")
+COMMANDS = ("rules", "show", "check", "bench", "train", "export", "probe")
 STUDY_COMMANDS = ("run", "resume", "status", "best", "report")
 
 

@@ -337,7 +337,7 @@ def test_collateral_change_is_of_the_readout_with_each_address_in_place() -> Non
     for name, expected in shares.items():
         same(found[name], heads(expected))
     assert all(value is not None and value > 0 for value in found["random"])
-    alone = {n: y[:, :, :1] if y.dim() == 3 else y[:, :, :1] for n, y in x.items()}
+    alone = {name: tensor[:, :, :1] for name, tensor in x.items()}
     assert "other_head" not in one(probed(rules["eda"], alone), Name.COLLATERAL, "e").figures
 
 
