@@ -77,6 +77,6 @@ def _eigenvalues(matrices: Array, shape: tuple[int, ...]) -> dict[str, tuple[flo
 
 def _norms(matrices: Array, shape: tuple[int, ...]) -> Tensor:
     """The largest singular value of each [N], as `shape`; infinite where the matrix is no longer of numbers."""
-    whole = np.isfinite(matrices).all((1, 2))
+    whole: NDArray[np.bool_] = np.all(np.isfinite(matrices), axis=(1, 2))
     found = np.linalg.norm(np.where(whole[:, None, None], matrices, 0.0), ord=2, axis=(1, 2))
     return unfolded(torch.from_numpy(np.where(whole, found, np.inf)), shape)

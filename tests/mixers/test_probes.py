@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from archsearch.kernels.dispatch import compile
 from archsearch.lowering import lower
 from archsearch.lowering.normal_form import text
 from archsearch.mixers.gated_delta_product import delta_product
+from archsearch.mixers.models.blocks import Block
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.probes.anatomy import Cause, level, parts_of
@@ -520,7 +522,7 @@ def test_a_model_is_probed_in_its_layers_of_the_rule_and_left_as_it_was() -> Non
     mixers = mixers_of(model)
     assert not any(mixer._forward_pre_hooks for mixer in mixers.values())
     seen = operands_of(model, mixers, tokens)[0]
-    expected = mixers[0].operands(model.blocks[0].mixer_norm(model.embedding(tokens)))
+    expected = mixers[0].operands(cast(Block, model.blocks[0]).mixer_norm(model.embedding(tokens)))
     assert all(torch.equal(seen[name], expected[name]) for name in expected)
     step = seen["beta"] * dot(seen["k"], seen["k"] + seen["lam"][..., None] * seen["q"])
     found = one(layers[0], Name.CONTRACTION).figures["mean"][0]

@@ -1,4 +1,4 @@
-"""`archsearch probe`: numbers and a page from a trial and from an export; a mistake is one line, and nothing is written."""
+"""`archsearch probe`: numbers and a page from a trial and from an export; a mistake is one line, nothing written."""
 
 import json
 import math
