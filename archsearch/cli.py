@@ -82,7 +82,7 @@ def rules(*, json: Json = False) -> None:
 
 @app.command(epilog="Example: archsearch show q_delta")
 def show(rule: RuleName, *, json: Json = False) -> None:
-    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token."""
+    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token, spectrum and stability."""
     from archsearch.mixers.lookup import find_rule
 
     found = find_rule(rule)

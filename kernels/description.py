@@ -85,4 +85,5 @@ def _gated(form: NormalForm) -> bool:
 
 def _spectrum_json(found: Spectrum) -> dict[str, Any]:
     names = {"contraction": found.contraction, "negative": found.negative, "rotates": found.rotates}
-    return {**asdict(found), **names, "verdict": found.verdict}
+    steps = [{**asdict(step), "condition": step.condition} for step in found.steps]
+    return {**asdict(found), **names, "steps": steps, "verdict": found.verdict, "tracking": found.tracking}

@@ -13,6 +13,7 @@ from archsearch.dsl.expressions import Expression, Term
 from archsearch.dsl.operands import Operand
 from archsearch.kernels import operands
 from archsearch.lowering.normal_form import Decay, NormalForm, Row, text
+from archsearch.lowering.strength import factored
 
 
 class Cause(Enum):
@@ -114,25 +115,5 @@ def _vectors(part: Part) -> set[str]:
 
 
 def _part(row: Row, label: str) -> Part:
-    strength = _strength(row)
-    return Part(row, label, strength, _divided(row.residual, strength), _divided(row.target, strength))
-
-
-def _strength(row: Row) -> Term:
-    """The number of the first term, and the gates a head that residual and target have in common."""
-    terms = (*row.residual, *row.target)
-    if not terms:
-        return Term(1.0, (), None)
-    common = Counter(gate for gate in terms[0].gates if gate.per == "head")
-    for term in terms[1:]:
-        common &= Counter(term.gates)
-    return Term(terms[0].coefficient, tuple(common.elements()), None)
-
-
-def _divided(expression: Expression, by: Term) -> Expression:
-    return tuple(
-        Term(
-            term.coefficient / by.coefficient, tuple((Counter(term.gates) - Counter(by.gates)).elements()), term.vector
-        )
-        for term in expression
-    )
+    found = factored(row)
+    return Part(row, label, found.strength, found.residual, found.target)
