@@ -15,12 +15,13 @@ from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.models.blocks import Block
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.probes.addresses import Collateral, geometry
-from archsearch.mixers.probes.anatomy import parts_of
+from archsearch.mixers.probes.anatomy import addresses_of, parts_of
 from archsearch.mixers.probes.contraction import Drift, contraction
 from archsearch.mixers.probes.forgetting import Forgetting
 from archsearch.mixers.probes.gates import gate_shares, memory_length
 from archsearch.mixers.probes.quantities import Found, LeftOut, Name, Quantity, places
 from archsearch.mixers.probes.readout import Readout
+from archsearch.mixers.probes.remaining import Remaining
 from archsearch.mixers.probes.replay import prepared, replay
 from archsearch.mixers.probes.transitions import transitions
 from archsearch.mixers.probes.updates import Health, Updates
@@ -88,6 +89,7 @@ def probe_operands(form: NormalForm, operands: Mapping[str, Tensor], samples: Sa
         Collateral(form, parts, tensors, chosen.seed),
         Updates(times),
         Forgetting(parts, tensors, followed),
+        Remaining(parts, tensors[addresses_of(form)[0].name], followed),
         Health(form, tensors, times),
     )
     for moment in replay(form, tensors):

@@ -28,6 +28,7 @@ class Name(Enum):
     UPDATES = "updates"
     READABILITY = "readability"
     ERASURE = "erasure"
+    REMAINING = "own_write"
     TRANSITION = "transition"
     HEALTH = "state_health"
     MEMORY = "memory_length"

@@ -31,11 +31,12 @@ class Decayed:
 class Wrote:
     """S <- S + address (target - recalled)^T, strengths in both; None where the row has no such part.
 
-    address: [B, HV, K]. recalled, target: [B, HV, V]. entry: the state that was recalled from.
+    address, residual: [B, HV, K]. recalled, target: [B, HV, V]. entry: the state that was recalled from.
     """
 
     part: Part
     address: Tensor
+    residual: Tensor | None
     recalled: Tensor | None
     target: Tensor | None
     entry: Tensor
@@ -103,4 +104,4 @@ def _wrote(part: Part, token: Mapping[str, Tensor], entry: Tensor) -> Wrote:
     )
     if address is None:
         raise ValueError("a row without a write address changes nothing")
-    return Wrote(part, address, None if residual is None else recall(entry, residual), target, entry)
+    return Wrote(part, address, residual, None if residual is None else recall(entry, residual), target, entry)

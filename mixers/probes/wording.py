@@ -25,6 +25,9 @@ PERCENT = {
     "erase_largest",
     "delta_largest",
     "write_largest",
+    "by_decay",
+    "by_erase",
+    "by_delta",
     "share_negative",
     "share_complex",
     "dead_channels",
@@ -174,6 +177,15 @@ STORIES = {
         (),
         "distance_when_erased",
         "tokens until a followed token is erased (median)",
+    ),
+    Name.REMAINING: Story(
+        "What is left of a token's own write",
+        "The write alone, carried through all later tokens and read at its own address: 1 at first. Unlike what can be "
+        "read there, it holds nothing that other tokens wrote since. Half gone: tokens until it is below 0.5. By "
+        "decay, erase and delta: shares of all that was taken from it.",
+        (Panel(("left",), DISTANCE, Axis("left", include=(0.0, 1.0)), "what is left of the write, mean over tokens"),),
+        "half_gone_after",
+        "tokens until half of a write is gone (median)",
     ),
     Name.TRANSITION: Story(
         "Transition spectrum",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from archsearch.dsl import (
+    Kind,
     Rule,
     bonus,
     channel_gate,
@@ -32,16 +33,18 @@ from archsearch.dsl import (
 from archsearch.errors import ConfigError, OperandError
 from archsearch.kernels.conformance import made_up
 from archsearch.kernels.dispatch import compile
-from archsearch.lowering import lower
+from archsearch.lowering import NormalForm, lower
 from archsearch.lowering.normal_form import text
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.models.blocks import Block
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.models.options import Model
-from archsearch.mixers.probes.anatomy import Cause, level, parts_of
+from archsearch.mixers.probes.anatomy import Cause, evaluate, level, parts_of
+from archsearch.mixers.probes.forgetting import Forgetting
 from archsearch.mixers.probes.probe import LayerProbe, Samples, mixers_of, operands_of, probe_model, probe_operands
 from archsearch.mixers.probes.quantities import LeftOut, Name, Quantity
-from archsearch.mixers.probes.replay import prepared, replay
+from archsearch.mixers.probes.remaining import Remaining
+from archsearch.mixers.probes.replay import Moment, prepared, replay
 from archsearch.mixers.zoo import rules
 
 B, T, H, K, V = 2, 40, 2, 5, 4
@@ -155,8 +158,8 @@ LONG = [*rules.values(), ODD, *MADE_UP, delta_product(3, gated=True)]
 def test_the_watched_loop_is_the_token_loop_and_its_changes_add_up(rule: Rule) -> None:
     form, tensors = lower(rule), operands(rule)
     moments = list(replay(form, prepared(form, tensors)))
-    expected = compile(rule, backend="reference")(**tensors, initial_state=None, scale=None, cu_seqlens=None).state
-    torch.testing.assert_close(moments[-1].after, expected, rtol=1e-12, atol=1e-12)
+    whole = compile(rule, backend="reference")(**tensors, initial_state=None, scale=None, cu_seqlens=None)
+    torch.testing.assert_close(moments[-1].after, whole.state[..., :V], rtol=1e-12, atol=1e-12)
     for moment in moments:
         changes = [change for step in moment.steps for change in step.changes().values()]
         torch.testing.assert_close(moment.before + sum(changes), moment.after, rtol=1e-10, atol=1e-12)
@@ -434,8 +437,6 @@ def test_readability_is_of_the_state_at_the_old_key() -> None:
 
 @pytest.mark.parametrize("rule", [*rules.values(), ODD], ids=lambda rule: rule.name)
 def test_what_is_taken_from_an_old_token_adds_up(rule: Rule) -> None:
-    from archsearch.mixers.probes.forgetting import Forgetting
-
     form = lower(rule)
     tensors = prepared(form, operands(rule))
     watching = Forgetting(parts_of(form), tensors, range(T))
@@ -475,6 +476,52 @@ def test_the_step_that_removes_a_projection_is_named(cause: Cause) -> None:
 
 def test_what_nobody_touches_stays_readable() -> None:
     assert [event for event in story(None).events if event["written"] == 0] == []
+
+
+def test_what_is_left_of_a_write_is_the_product_of_later_transitions() -> None:
+    x = operands(rules["eda"])
+    found = one(probed(rules["eda"], x), Name.REMAINING)
+    times = sorted({round(t) for t in np.linspace(0, 3 * T // 4 - 1, 3 * T // 4).tolist()})
+    place = found.curves["left"].x.index(4.0)
+    left = list[Tensor]()
+    for written in times:
+        y = x["k"][:, written]
+        for t in range(written + 1, written + 5):
+            y = x["g"][:, t].exp() * y
+            y = y - x["gamma"][:, t, :, None] * x["e"][:, t] * dot(x["e"][:, t], y)[..., None]
+            y = y - x["beta"][:, t, :, None] * x["k"][:, t] * dot(x["k"][:, t], y)[..., None]
+        left.append(dot(x["k"][:, written], y))
+    same(tuple(head[place] for head in found.curves["left"].heads), heads(left))
+    same(tuple(head[0] for head in found.curves["left"].heads), torch.ones(H))
+
+
+@pytest.mark.parametrize("rule", LONG, ids=lambda rule: rule.name)
+def test_what_is_left_of_a_write_does_not_depend_on_other_values(rule: Rule) -> None:
+    """The state of a sequence in which only one token has a value is that write, carried on."""
+    form, written = lower(rule), 5
+    tensors = prepared(form, operands(rule))
+    names = [operand.name for operand in form.operands if operand.kind is Kind.VALUE]
+    alone = tensors | {name: torch.zeros_like(tensors[name]) for name in names}
+    for name in names:
+        alone[name][:, written] = 1.0
+    parts = parts_of(form)
+    watching = Remaining(parts, tensors["q"], [written])
+    *_, last = list(seen(watching, form, alone))
+    values = {name: tensor[:, written] for name, tensor in alone.items()}
+    rebuilt = torch.zeros_like(last.after)
+    for own in watching._own:
+        rebuilt += outer(own.place[:, :, 0], evaluate(own.part.row.target, values, last.after[..., 0, :]))
+    torch.testing.assert_close(rebuilt, last.after, rtol=1e-9, atol=1e-10)
+
+
+def seen(watching: Remaining, form: NormalForm, tensors: dict[str, Tensor]) -> Iterator[Moment]:
+    for moment in replay(form, tensors):
+        watching.see(moment)
+        changes = [torch.stack(own.changes).sum(1) for own in watching._own]
+        if moment.time > 5:
+            for own, change in zip(watching._own, changes, strict=True):
+                torch.testing.assert_close(own.left[5] + change[6:].sum(0), own.left[-1], rtol=1e-9, atol=1e-10)
+        yield moment
 
 
 # Transitions
