@@ -74,6 +74,7 @@ def _figures(probed: Probed, name: Name, panel: Panel) -> list[Figure]:
         lines = _lines(probed, name, of, panel)
         if any(len(line.points) > 1 for line in lines):
             title = f"{of}: {panel.caption}" if of else panel.caption
+            title += "; numbers are layers" if len(panel.curves) > 1 else ""
             drawing = plot(panel.x, panel.y, lines=[*lines, *_references(panel, lines)], summary=title)
             found.append(Figure(drawing, title))
     return found
@@ -89,7 +90,7 @@ def _lines(probed: Probed, name: Name, of: str, panel: Panel) -> list[Line]:
                 continue
             single = len(panel.curves) == 1
             tone = f"tone{place % 8}" if single else f"tone{number % 8}"
-            label = f"layer {layer.index}" if single else f"{key.replace('_', ' ')}, layer {layer.index}"
+            label = f"layer {layer.index}" if single else f"{layer.index} {key.replace('_', ' ')}"
             quiet = not single and len(layers) * len(panel.curves) > 2 * LAYERS and place > 0
             points = _points(quantity.curves[key], panel)
             lines.append(Line(points, tone, "" if quiet else label, label, stepped=panel.stepped))
