@@ -178,10 +178,12 @@ def _no_bytes(source: Path, why: str) -> ProbeError:
 
 
 def _of_file(path: Path) -> Reading:
+    if path.exists() and not path.is_file():  # a device may have no end
+        raise ProbeError(f"the text {path} is no file; give one")
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ProbeError(f"the text {path} cannot be read: {error.strerror}; give a file") from error
+        raise ProbeError(f"the text {path} cannot be read: {error.strerror}; give another") from error
     return _windows(text, LENGTH, f"{path}")
 
 

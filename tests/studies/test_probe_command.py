@@ -4,13 +4,19 @@ import json
 import math
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from archsearch.cli import main
+from archsearch.mixers.export.export import export_module
+from archsearch.mixers.export.module import Module
+from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.models.options import Model
 from archsearch.mixers.probes.quantities import Name
+from archsearch.mixers.zoo import rules
 from archsearch.studies.export import export_and_check
 from archsearch.studies.single import read_trial, run_trial
 
@@ -45,7 +51,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / "text" / f"{i}.txt").write_text(f"the {i}th state forgets and the {i}th key remembers\n" * 24)
     trained(home, "trial", f"text: {{corpus: {home}/text, length: 32, tokens: 128}}")
     trained(home, "symbols", MQAR, "rule")
-    export_and_check(home / "trial", home / "exported")
+    with pytest.MonkeyPatch.context() as patch:  # what an export proves of itself is tested beside it
+        patch.setattr("archsearch.studies.export.run_selftest", lambda path: None)
+        export_and_check(home / "trial", home / "exported")
     return home
 
 
@@ -143,7 +151,7 @@ def test_bad_input_gets_one_line_and_writes_nothing(
         ((home / "text",), f"{reads}; {home}/text is none of them"),
         ((short,), f"{reads}; {short} is none of them"),
         ((trial, "--text", tmp_path / "lost.txt"), f"the text {tmp_path}/lost.txt cannot be read: No such file or"),
-        ((trial, "--text", tmp_path), f"the text {tmp_path} cannot be read: Is a directory; give a file"),
+        ((trial, "--text", tmp_path), f"the text {tmp_path} is no file; give one"),
         ((exported, "--text", short), f"a probe needs a text of at least 256 bytes; {short} has 255: give a longer"),
         ((symbols, "--text", short), "a probe needs a text of at least 256 bytes"),
         ((symbols, "--text", home / "trial.yaml"), "--text is for models of bytes, with a vocabulary of 257; "),
@@ -159,12 +167,15 @@ def test_models_that_cannot_be_probed_are_refused(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain = trained(tmp_path, "plain", MQAR, "attention")
-    export_and_check(home / "symbols", tmp_path / "symbols")
+    made = Module("made", rules["kda"], Layer(), 16, 1, Model(width=16, heads=1, layers=1), vocabulary=16)
+    for name, module in (("symbols", made), ("alone", replace(made, model=None, vocabulary=0))):
+        export_module(module, module.build("torch").state_dict(), tmp_path / name)
     before = sorted(tmp_path.iterdir())
     assert "a probe needs a layer of the rule" in refusal(capsys, plain)
     assert "probe its trial's directory" in refusal(capsys, tmp_path / "symbols")
     said = refusal(capsys, tmp_path / "symbols", "--text", home / "text" / "0.txt")
     assert "it knows 16 symbols. Leave it out" in said
+    assert "is a layer alone: export a trial" in refusal(capsys, tmp_path / "alone")
     assert sorted(tmp_path.iterdir()) == before
 
 
