@@ -83,12 +83,12 @@ def rules(*, json: Json = False) -> None:
 @app.command(epilog="Example: archsearch show q_delta")
 def show(rule: RuleName, *, json: Json = False) -> None:
     """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token, spectrum and stability."""
-    from archsearch.mixers.lookup import find_rule
+    from archsearch.mixers.lookup import find_rule, names_of
 
     found = find_rule(rule)
     from archsearch.kernels import commands
 
-    commands.show(found, json=json)
+    commands.show(found, json=json, known_as=names_of(found))
 
 
 @app.command(epilog="Example: archsearch check q_delta --backend torch")

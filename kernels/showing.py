@@ -52,7 +52,13 @@ def _sections(description: Description) -> Iterator[tuple[str, RenderableType]]:
     yield "What runs", _pairs(_forms(description))
     yield f"Cost at {_sizes_text(description.sizes)}", _pairs(_costs(description))
     yield f"One token's transition ({_drawn(description.spectrum)})", _pairs(_spectrum(description))
-    yield "Hash", Text(description.rule.hash)
+    yield "Hash", Text("\n".join([description.rule.hash, *_other_names(description)]))
+
+
+def _other_names(description: Description) -> Iterator[str]:
+    names = [name for name in description.known_as if name != description.rule.name]
+    if names:
+        yield f"that of {', '.join(names)}: the same rule"
 
 
 def _operands(description: Description) -> Table:
