@@ -316,6 +316,9 @@ def test_memory_length_is_that_of_the_decay() -> None:
     for head in range(H):
         lengths = 1 / (1 - x["g"][:, :, head].exp())
         np.testing.assert_allclose(found.figures["median"][head] or 0, np.median(lengths.numpy()), rtol=2e-3)
+        np.testing.assert_allclose(found.figures["percentile_90"][head] or 0, np.quantile(lengths, 0.9), rtol=2e-3)
+        medians = 1 / (1 - x["g"][:, :, head].exp().flatten(0, 1).median(0).values)
+        np.testing.assert_allclose(np.array(found.curves["channels"].heads[head], float), medians.sort().values)
     x["g"].zero_()
     assert one(probed(rules["kda"], x), Name.MEMORY, "").figures["median"] == (None,) * H
 
