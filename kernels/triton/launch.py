@@ -121,31 +121,32 @@ def _empty(setup: Setup, buffer: Buffer) -> Tensor:
 
 def one_token(setup: Setup, tensors: Sequence[Tensor], state: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """One token: operands [B, 1, ...], state [B, HV, K, V] -> output [B, HV, V] and the state after it, float32."""
-    sizes = setup.sizes
-    output = state.new_empty((sizes.batch, sizes.value_heads, sizes.value_dim), dtype=setup.output_dtype)
-    after = torch.empty_like(state, dtype=torch.float32, memory_format=torch.contiguous_format)
-    lanes, keys = sizes.batch * sizes.value_heads, power(sizes.key_dim)
-    values = min(32, power(sizes.value_dim))
-    if lanes:
-        setup.launch(
-            "step",
-            (_blocks(sizes.value_dim, values) * lanes, 1, 1),
-            setup.named([tensor.contiguous() for tensor in tensors])
-            | {
-                "state": state.contiguous(),
-                "output": output,
-                "after": after,
-                "scale": scale,
-                "H": sizes.heads,
-                "HV": sizes.value_heads,
-                "K": sizes.key_dim,
-                "V": sizes.value_dim,
-                "KP": keys,
-                "BV": values,
-                "num_warps": 4,
-            },
-        )
+    output = torch.empty(_token_shape(setup), dtype=setup.output_dtype, device=setup.device)
+    after = _empty(setup, setup.state)
+    _step_program(setup)(scale, (*map(laid_out, tensors), laid_out(state), output, after), ())
     return output, after
+
+
+def _token_shape(setup: Setup) -> tuple[int, int, int]:
+    return setup.sizes.batch, setup.sizes.value_heads, setup.sizes.value_dim
+
+
+def _step_program(setup: Setup) -> Program:
+    """Worked out once."""
+    if "step" not in setup.programs:
+        sizes, values = setup.sizes, min(32, power(setup.sizes.value_dim))
+        own = (setup.state._replace(name="state"), setup.output, setup.state._replace(name="after"))
+        extents = {"H": sizes.heads, "HV": sizes.value_heads, "K": sizes.key_dim, "V": sizes.value_dim}
+        step = Step(
+            "step",
+            (_blocks(sizes.value_dim, values) * setup.lanes, 1, 1),
+            setup.pointers
+            | {name: Of(name) for name in ("state", "output", "after", "scale")}
+            | extents
+            | {"KP": power(sizes.key_dim), "BV": values, "num_warps": 4},
+        )
+        setup.programs["step"] = setup.program([step] if setup.lanes else [], (*setup.operands, *own), ())
+    return setup.programs["step"]
 
 
 def laid_out(tensor: Tensor) -> Tensor:

@@ -156,8 +156,8 @@ def _pieces(scan: Serial, rows: int) -> Serial:
 
 
 def _solve_registers(problem: Problem, *, wide: bool) -> int | None:
-    """Where a few are wanting to run three programs of four warps on a processor, those few are spilled."""
-    return None if wide or problem.channel or problem.span > 1 or not problem.residual else 168
+    """Where a few are wanting to run four programs of four warps on a processor, those few are spilled."""
+    return None if wide or problem.channel or problem.span > 1 or not problem.residual else 128
 
 
 def _describable(problem: Problem) -> bool:

@@ -17,7 +17,7 @@ from archsearch.kernels.triton.steps import Buffer, Memory, Of, Step, Tile
 
 @dataclass(slots=True)
 class Program:
-    """The launches of a pass. A call brings `given`, in this order, then `memories`.
+    """The launches of a pass. A call brings `given`, in this order, an operand first, then `memories`.
 
     What is bound is bound for dtypes: `given` says those that a call is expected to bring.
     """
@@ -48,7 +48,7 @@ class Program:
         frame, launches = known
         frame.fill(values)
         enter, leave = hooks()
-        stream = cast(Any, triton).runtime.driver.active.get_current_stream(rooms[0].get_device())
+        stream = cast(Any, triton).runtime.driver.active.get_current_stream(cast(Tensor, tensors[0]).get_device())
         for launch in launches:
             launch(values, stream, enter, leave)
 

@@ -82,7 +82,7 @@ class Setup:
         return Buffer("d_targets", (self.facts.rows, *self.output.shape), self.use.storage)
 
     @cached_property
-    def programs(self) -> dict[tuple[object, ...], Program]:
+    def programs(self) -> dict[object, Program]:
         """The passes that were asked for so far."""
         return {}
 
@@ -124,10 +124,6 @@ class Setup:
     def pointers(self) -> dict[str, Of]:
         """The operands as arguments."""
         return {name: Of(name) for name in self.facts.pointers}
-
-    def named(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """The operands of a call by their names in the kernels."""
-        return dict(zip(self.facts.pointers, tensors, strict=True))
 
     @cached_property
     def plain(self) -> dict[int, int]:

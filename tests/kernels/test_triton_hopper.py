@@ -17,7 +17,7 @@ SHARED_MEMORY = 232448
 """Bytes of shared memory that a block may have on sm_90."""
 
 
-SPILLED = {"gated_delta_net": 16, "q_delta": 24, "eda_scalar": 128, "gla": 1024, "kda": 512}
+SPILLED = {"gated_delta_net": 16, "q_delta": 48, "eda_scalar": 128, "gla": 1024, "kda": 512}
 """Bytes a thread that kernels of a rule which are not serial may keep outside their registers at K = V = 128."""
 SPILLED_IN_SERIAL = 24 if ASIDE else 0
 """The same of serial kernels: none, but in what Triton 3.6 makes of q_delta's reverse scan."""

@@ -139,6 +139,8 @@ def main() -> int:
     parser.add_argument("--ray-address", default=None)
     parser.add_argument("--die-at-write", type=int, default=None)
     options = parser.parse_args()
+    # A shell has what it runs in the background ignore interrupts, and whoever is started by that inherits it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from archsearch.studies.ray_executor import RayExecutor
 
     if options.die_at_write is not None:
