@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from archsearch.kernels.verdicts import Checked
 
 
-def show(rule: Rule, *, json: bool) -> None:
-    """Print everything that can be said of a rule without running it. Errors: HoleError while holes are open."""
+def show(rule: Rule, *, json: bool, known_as: Sequence[str] = ()) -> None:
+    """Print everything that can be said of a rule without running it; `known_as` are names of the same rule.
+
+    Errors: HoleError while holes are open.
+    """
     from archsearch.kernels.description import describe
     from archsearch.kernels.showing import console, print_description
 
-    description = describe(rule)
+    description = describe(rule, known_as=known_as)
     if json:
         print(jsonlib.dumps(description.as_json(), indent=2, ensure_ascii=False))
     else:

@@ -7,6 +7,11 @@ from archsearch.mixers.zoo import UnknownRuleError, rules
 from archsearch.userfile import load_value, names_a_file
 
 
+def names_of(rule: Rule) -> tuple[str, ...]:
+    """The names in the zoo of this very rule, however it is written. Errors: HoleError while holes are open."""
+    return tuple(name for name in rules if rules[name].hash == rule.hash)
+
+
 def find_rule(text: str) -> Rule:
     """The rule that `text` names.
 
