@@ -6,7 +6,7 @@ p is k times a number in (0, 1) a head, which acts because nothing normalises p 
 """
 
 from archsearch.dsl import Rule, decay, delta_write, gate, key, log_decay, query, read, value
-from archsearch.mixers.layer.options import Constant, Layer, LowRank, MambaDecay, Scaled
+from archsearch.mixers.layer.options import Constant, Layer, MambaDecay, Scaled
 
 q, k, v, p = query("q"), key("k"), value("v"), key("p")
 g, beta, d = log_decay("g"), gate("beta"), gate("d")
@@ -16,7 +16,6 @@ RULE = Rule("comba", decay(g), delta_write(k, v, strength=beta, residual=p, read
 LAYER = Layer(  # d starts at 1; the paper takes 0.02 for small models
     expand_v=2.0,
     output_gate="sigmoid",
-    gate_projection=LowRank(None, shared=True, bias=True),
     operands={
         "p": Scaled("k", start=0.73, per="head", bounded=True),
         "g": MambaDecay(low=0, high=16),

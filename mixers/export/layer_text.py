@@ -43,6 +43,7 @@ class LayerText:
             "step_bias": " step_bias(" in body,
             "even_bias": " even_bias(" in body,
             "sign_bias": " sign_bias(" in body,
+            "ramp_bias": " ramp_bias(" in body,
             "lift": " Lift(" in body,
             "convolution": bool(self.plan.convolutions),
             "delayed": " delayed(" in body,

@@ -112,8 +112,7 @@ class OperandText:
             case o.Preconditioner(center=center):
                 entries["center"] = f"constant(torch.full(({size.heads},), {center!r}))"
             case o.RampDecay(low=low, high=high):
-                made = f"torch.linspace({low!r}, {high!r}, {size.numbers})"
-                entries["bias"] = f"constant({made}{'' if size.dim is None else f'.view({size.shape})'})"
+                entries["bias"] = f"ramp_bias({size.shape}, low={low!r}, high={high!r})"
             case o.StepSize(low=low, high=high, floor=floor):
                 entries["dt_bias"] = f"step_bias({size.shape}, low={low!r}, high={high!r}, floor={floor!r})"
             case o.StepDecay(low=low, high=high) | o.MambaDecay(low=low, high=high):
