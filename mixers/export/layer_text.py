@@ -41,7 +41,6 @@ class LayerText:
             "parameters": True,
             "rates": " rates(" in body,
             "step_bias": " step_bias(" in body,
-            "even_bias": " even_bias(" in body,
             "sign_bias": " sign_bias(" in body,
             "ramp_bias": " ramp_bias(" in body,
             "lift": " Lift(" in body,

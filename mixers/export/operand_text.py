@@ -122,9 +122,9 @@ class OperandText:
             case o.BoundedDecay():
                 entries["A_log"] = f"constant(torch.zeros({size.heads}))"
             case o.Exponential(bias=bias):
-                entries["bias"] = f"even_bias({size.shape}, low={float(bias)!r}, high={float(bias)!r})"
+                entries["bias"] = f"ramp_bias({size.shape}, low={float(bias)!r}, high={float(bias)!r})"
             case o.CappedForget(low=low, high=high):
-                entries["bias"] = f"even_bias({size.shape}, low={float(low)!r}, high={float(high)!r})"
+                entries["bias"] = f"ramp_bias({size.shape}, low={float(low)!r}, high={float(high)!r})"
             case o.SignedDecay():
                 entries["bias"] = f"sign_bias({size.shape})"
             case _:
