@@ -145,7 +145,7 @@ def test_a_rule_that_the_zoo_knows_is_recognised_however_it_is_written(
     (tmp_path / "mine.py").write_text(text, encoding="utf-8")
     said = command_line(capsys, "show", str(tmp_path / "mine.py"))
     assert said.code == 0 and "that of gated_delta_net, kaczmarz, implicit, exact_ode: the same rule" in said.out
-    assert "the same rule" not in command_line(capsys, "show", "gated_delta_net").out
+    assert "the same rule" not in command_line(capsys, "show", "q_delta").out
     assert '"known_as": [\n    "kda"\n  ]' in command_line(capsys, "show", "kda", "--json").out
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from archsearch.dsl import Kind
 from archsearch.kernels.dispatch import compile
+from archsearch.lowering import lower
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.zoo import rules
 
@@ -38,6 +39,20 @@ def outer(x: Tensor, y: Tensor) -> Tensor:
 def linear(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
     s = s + outer(t["k"], t["v"])
     return s, ROOT * s.T @ t["q"]
+
+
+def linear_attention(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+    """The state's last column is the normaliser's."""
+    s = s + outer(t["k"], torch.cat([t["v"], torch.ones(1)]))
+    read, n = s[:, :-1].T @ t["q"], s[:, -1] @ t["q"]
+    return s, read / n.abs().clamp(min=1e-6)
+
+
+def mlstm(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Unstabilised, as 2405.04517, Eqs. 19-21."""
+    s = t["g"].exp() * s + t["i"] * outer(t["k"], torch.cat([t["v"], torch.ones(1)]))
+    read, n = ROOT * s[:, :-1].T @ t["q"], ROOT * s[:, -1] @ t["q"]
+    return s, read / n.abs().clamp(min=1.0)
 
 
 def decayed_write(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,6 +184,8 @@ def shifted(t: Token, s: Tensor) -> tuple[Tensor, Tensor]:
 
 PAPERS: dict[str, Step] = {
     "linear": linear,
+    "linear_attention": linear_attention,
+    "mlstm": mlstm,
     "retnet": decayed_write,
     "simple_gla": decayed_write,
     "mamba2": mamba2,
@@ -233,6 +250,11 @@ def hard(name: str) -> Token:
     return drawn
 
 
+def entering(name: str) -> Tensor:
+    """A state [1, H, K, V], with a column more for a normaliser."""
+    return torch.randn(1, HEADS, KEY, lower(RULES[name]).columns(VALUE)).double()
+
+
 def by_the_paper(step: Step, operands: Token, state: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs [1, T, H, V] and the final state [1, H, K, V], head by head and token by token."""
     outputs, states = torch.zeros(1, TOKENS, HEADS, VALUE).double(), state.clone()
@@ -248,7 +270,7 @@ def test_every_rule_has_its_paper() -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_rule_is_the_recurrence_of_its_paper(name: str) -> None:
-    operands, state = hard(name), torch.randn(1, HEADS, KEY, VALUE).double()
+    operands, state = hard(name), entering(name)
     output, final = by_the_paper(STEPS[name], operands, state)
     backends: list[tuple[Any, int | None]] = [("reference", None), ("torch", 7), ("torch", 64)]
     for backend, chunk in backends:
@@ -259,7 +281,7 @@ def test_the_rule_is_the_recurrence_of_its_paper(name: str) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_step_of_a_decoder_is_the_papers(name: str) -> None:
-    operands, state = hard(name), torch.randn(1, HEADS, KEY, VALUE).double()
+    operands, state = hard(name), entering(name)
     output, final = by_the_paper(STEPS[name], operands, state)
     compiled = compile(RULES[name], "torch")
     steps: list[Tensor] = []
@@ -274,7 +296,7 @@ def test_the_step_of_a_decoder_is_the_papers(name: str) -> None:
 def test_a_recurrence_that_is_not_the_papers_is_seen() -> None:
     """The same comparison fails for Comba that reads the decayed state, and for EDA in the other order."""
     for name, step in (("comba", _comba_decayed), ("eda", _eda_reversed)):
-        operands, state = hard(name), torch.randn(1, HEADS, KEY, VALUE).double()
+        operands, state = hard(name), entering(name)
         found = compile(RULES[name], "reference")(initial_state=state, scale=None, cu_seqlens=None, **operands)
         assert not torch.allclose(found.output, by_the_paper(step, operands, state)[0], rtol=1e-3, atol=1e-3)
 

@@ -267,8 +267,8 @@ def test_every_layer_keeps_its_holes_until_they_are_filled() -> None:
         ),
         (
             lambda: Mixer(rules["delta_net"], 32, 2, Layer(operands={"beta": MambaDecay()})),
-            "layer.operands.beta is a gate and takes one of Linear, LowRank, Sigmoid, StepSize, Constant, Step; "
-            "got MambaDecay",
+            "layer.operands.beta is a gate and takes one of Linear, LowRank, Sigmoid, StepSize, Exponential, Constant, "
+            "Step; got MambaDecay",
         ),
         (
             lambda: Mixer(rules["delta_net"], 32, 2, Layer(operands={"q": Projection("kk")})),
@@ -305,7 +305,7 @@ def test_every_layer_keeps_its_holes_until_they_are_filled() -> None:
         (
             lambda: Mixer(rules["eda"], 32, 2, Layer(operands={"g": "linear"})),  # type: ignore[dict-item]
             "layer.operands.g is a log_decay and takes one of Linear, LowRank, MambaDecay, BoundedDecay, LogSigmoid, "
-            "LowerBound, RampDecay, StepDecay, WeightDecay, FixedDecay; got str",
+            "CappedForget, LowerBound, RampDecay, StepDecay, WeightDecay, FixedDecay; got str",
         ),
         (
             lambda: Mixer(rules["eda"], 32, 2.0),  # type: ignore[arg-type]
