@@ -267,6 +267,24 @@ KERNELS = (
         "total_lam = 0 * dot",
         "q_delta eda_q_delta",
     ),
+    # where channels decay apart
+    Fault("chunk_leaves_all", "solve_channel", "remains = tl.exp(last)", "remains = tl.exp(0 * last)", "kda eda"),
+    Fault("last_of_four_does_not_decay", "solve_channel", "log_2 + log_3, 0)", "log_2, 0)", "kda gla"),
+    Fault("sums_lose_the_last_of_four", "quads", "third += fourth", "third += 0 * fourth", "kda gla"),
+    Fault(
+        "derivative_of_channel_decays_dropped",
+        "gradients_channel",
+        "edge += tl.sum(before",
+        "edge += 0 * tl.sum(before",
+        "kda gla",
+    ),
+    Fault(
+        "adjoint_of_the_residual_added",
+        "gradients_channel",
+        "d_residual = d_residual + product(d_target, before, DT, PRECISION)",
+        "d_residual = d_residual - product(d_target, before, DT, PRECISION)",
+        "kda eda",
+    ),
     # step: one token
     Fault("step_does_not_decay", "step", "memory *= tl.exp(o_g)", "memory *= 1.0", "q_delta eda_scalar", STEPS),
     Fault(
@@ -520,7 +538,7 @@ def test_a_line_that_is_gone_fails_loudly() -> None:
 
 def test_every_fault_is_planted_in_two_rules() -> None:
     every = (*KERNELS, *PIECES, *COMPILED, *PASSES)
-    assert len({fault.name for fault in every}) == len(every) == 61
+    assert len({fault.name for fault in every}) == len(every) == 66
     assert all(len(set(fault.rules.split())) == 2 for fault in every)
 
 
