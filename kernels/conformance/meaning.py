@@ -49,6 +49,10 @@ def followed(rule: Rule, inputs: Inputs) -> Outcome:
     state = inputs.initial_state.double()
     heads = state.shape[1]
     tensors = {name: _spread(operand, inputs.tensors[name], heads) for name, operand in rule.operands.items()}
+    if any(isinstance(step, Read) and step.normaliser is not None for step in rule.steps):
+        for name, operand in rule.operands.items():
+            if operand.kind is Kind.VALUE:
+                tensors[name] = torch.nn.functional.pad(tensors[name], (0, 1), value=1.0)
     outputs: list[Tensor] = []
     for t in range(inputs.output_slope.shape[1]):
         now = {name: tensor[:, t] for name, tensor in tensors.items()}
@@ -99,7 +103,10 @@ def _read(step: Read, now: Mapping[str, Tensor], state: Tensor) -> Tensor:
             _of(part, now) for part in (step.bonus.weight, step.bonus.address, step.bonus.target)
         )
         output = output + (q * weight * address).sum(-1, keepdim=True) * target
-    return output * (state.shape[2] ** -0.5 if step.scale is None else step.scale)
+    output = output * (state.shape[2] ** -0.5 if step.scale is None else step.scale)
+    if step.normaliser is None:
+        return output
+    return output[..., :-1] / output[..., -1:].abs().clamp(min=step.normaliser)
 
 
 def _change(step: Erase | DeltaWrite | Write, now: Mapping[str, Tensor], state: Tensor, before: Tensor) -> Tensor:
