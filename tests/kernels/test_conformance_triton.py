@@ -12,7 +12,7 @@ from archsearch.mixers.zoo import rules
 
 NAMED: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
 QUICK = ("pieces_equal_whole", "steps_equal_whole", "packed_equals_separate", "value_heads_share_keys")
-WIDE = ("kda", "q_delta", "eda", "signed_between", "previous_group", "bonus_expressions")
+WIDE = ("kda", "q_delta", "eda", "mlstm", "signed_between", "previous_group", "bonus_expressions")
 ELSEWHERE = ("chunk_matches_token_loop", "token_loop_follows_the_steps")
 CASES = [
     *(("gated_delta_net", name) for name in PROPERTIES if name not in ELSEWHERE),
@@ -76,4 +76,4 @@ def test_every_rule_meets_the_kernels(request: pytest.FixtureRequest) -> None:
     if request.config.option.keyword or any("::" in argument for argument in request.config.args):
         return
     collected = [item for item in request.session.items if item.path == request.path]
-    assert len(collected) == 69 + 33 + 12 + 6 * 4 + 2 + 12 + 1
+    assert len(collected) == 69 + 33 + 12 + 7 * 4 + 2 + 12 + 1

@@ -19,6 +19,7 @@ from archsearch.mixers.zoo import rules
 NAMED: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
 LOOPS = {
     "tl.range(begin, end, num_stages=STAGES)",  # chunks of a sequence
+    "tl.range(tl.minimum(group, count - first), num_stages=1)",  # chunks of a program
     "tl.range(0, V, BV, num_stages=STAGES)",  # blocks of channels
     "range(0, V, BV)",
     "range(part * BV, V, blocks * BV)",
