@@ -1,13 +1,14 @@
 # archsearch: every door sets up .venv first, from nothing but python3 (3.11 or newer) and make.
 PYTHON ?= python3
 WORKERS ?= 2
+RULES ?= 200
 BIN := .venv/bin
 READY := .venv/ready
 SHORT ?= directory=runs/quickstart-short trials=3 tasks.mqar.tokens=100_000 tasks.text.tokens=50_000
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help study study-short test check format lint types order gpu-test hopper golden bench sizes
+.PHONY: help study study-short test check format lint types order gpu-test fuzz hopper golden bench sizes
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -37,6 +38,10 @@ order: $(READY)
 
 gpu-test: $(READY)  ## the tests marked gpu, on this machine's CUDA device; nearly all of it is compiling, on every core
 	$(PYTEST) -m gpu -n $$(nproc) --maxschedchunk 1
+
+fuzz: $(READY)  ## 1,000 random rules in PyTorch, then RULES of them in Triton, each against the token loop
+	OMP_NUM_THREADS=1 $(BIN)/python -m archsearch.kernels.conformance.fuzz --backend torch --rules 1000
+	OMP_NUM_THREADS=1 $(BIN)/python -m archsearch.kernels.conformance.fuzz --backend triton --rules $(RULES)
 
 hopper: $(READY)  ## what Triton 3.6 makes of the kernels for sm_90; it is installed beside the environment
 	test -d .venv/triton-3.6.0 || $(BIN)/python -m pip install --quiet --target .venv/triton-3.6.0 --no-deps triton==3.6.0

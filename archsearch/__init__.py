@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from archsearch.mixers.export.load import load as load
     from archsearch.mixers.layer.mixer import Mixer as Mixer
     from archsearch.mixers.layer.options import Layer as Layer
+    from archsearch.mixers.layer.partner_options import Griffin as Griffin
+    from archsearch.mixers.layer.partner_options import Latent as Latent
+    from archsearch.mixers.layer.partner_options import Mamba as Mamba
     from archsearch.mixers.models.options import Model as Model
     from archsearch.mixers.zoo import rules as rules
     from archsearch.spaces.options import Budget as Budget
@@ -49,6 +52,7 @@ _HOME = {
     "archsearch.mixers.export.load": "load",
     "archsearch.mixers.layer.mixer": "Mixer",
     "archsearch.mixers.layer.options": "Layer",
+    "archsearch.mixers.layer.partner_options": "Griffin Latent Mamba",
     "archsearch.mixers.models.options": "Model",
     "archsearch.mixers.zoo": "rules",
     "archsearch.spaces.options": "Budget Training",

@@ -82,13 +82,13 @@ def rules(*, json: Json = False) -> None:
 
 @app.command(epilog="Example: archsearch show q_delta")
 def show(rule: RuleName, *, json: Json = False) -> None:
-    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token."""
-    from archsearch.mixers.lookup import find_rule
+    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token, spectrum and stability."""
+    from archsearch.mixers.lookup import find_rule, names_of
 
     found = find_rule(rule)
     from archsearch.kernels import commands
 
-    commands.show(found, json=json)
+    commands.show(found, json=json, known_as=names_of(found))
 
 
 @app.command(epilog="Example: archsearch check q_delta --backend torch")
@@ -98,13 +98,24 @@ def check(
     backend: Annotated[str, typer.Option(help="reference, torch, triton, or auto: what this machine has.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Validity ladder on this machine: the backends agree, gradients, causality, ..."""
-    from archsearch.mixers.lookup import find_rule
+    """Validity ladder on this machine: backends agree, gradients, every path learns, ... RULE may name a layer: mla."""
+    from archsearch.mixers.lookup import find_layer, find_rule
 
+    if (layer := find_layer(rule)) is not None:
+        from archsearch.mixers.partner_check import check_layer
+
+        if not check_layer(layer, backend=backend, json=json):
+            raise typer.Exit(1)
+        return
     found = find_rule(rule)
     from archsearch.kernels import commands
+    from archsearch.kernels.ladder import named
+    from archsearch.mixers.ladder import rungs as of_the_layer
+    from archsearch.studies.ladder import rungs as of_training
 
-    if not commands.check(found, backend=backend, json=json).passed:
+    form = named(backend)
+    others = (*of_the_layer(found, form), *of_training(found, form))
+    if not commands.check(found, backend=form, json=json, others=others).passed:
         raise typer.Exit(1)
 
 
@@ -221,6 +232,32 @@ def export(
     from archsearch.studies import commands
 
     commands.export(source, target, overwrite=overwrite, name=name)
+
+
+@app.command(epilog="Example: archsearch probe runs/quickstart --text README.md")
+def probe(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXPORT-OR-TRIAL",
+            help="An exported module, a trial, or a study (its winner).",
+            show_default=False,
+        ),
+    ],
+    *,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What it reads; held-out data when left out.", show_default=False),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where the results go; beside the source when left out.", show_default=False),
+    ] = None,
+) -> None:
+    """What the memory does while it reads: contraction, gate shares, erasure, spectra; numbers and one HTML page."""
+    from archsearch.studies import commands
+
+    commands.probe(source, text, out)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

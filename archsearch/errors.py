@@ -57,3 +57,7 @@ class CheckpointError(ArchsearchError):
 
 class ExportError(ArchsearchError):
     """An export whose target, source or hashes do not hold."""
+
+
+class ProbeError(ArchsearchError):
+    """A probe of what is no trained language model, or of a text that it cannot read."""

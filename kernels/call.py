@@ -136,7 +136,7 @@ def _found(
         _check_offsets(cu_seqlens, sizes, device)
     states = sizes["B"] if cu_seqlens is None else len(cu_seqlens) - 1
     if initial_state is not None:
-        _check_state(initial_state, (states, sizes["HV"], sizes["K"], sizes["V"]), device)
+        _check_state(initial_state, (states, sizes["HV"], sizes["K"], form.columns(sizes["V"])), device)
     double = any(tensor.dtype == torch.float64 for tensor in tensors.values())
     values = [tensors[operand.name] for operand in form.operands if operand.kind is Kind.VALUE]
     addresses = [tensors[operand.name] for operand in form.operands if operand.is_address]
@@ -202,7 +202,7 @@ def _sizes(form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tenso
             sizes.setdefault(dim, size)
     if initial_state is not None and initial_state.dim() == 4:
         sizes.setdefault("HV", initial_state.shape[1])
-        sizes.setdefault("V", initial_state.shape[3])
+        sizes.setdefault("V", initial_state.shape[3])  # a rule without values has no normaliser
     sizes.setdefault("HV", sizes["H"])
     if "V" not in sizes:
         raise OperandError(

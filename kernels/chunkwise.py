@@ -221,8 +221,10 @@ def _gram_per_channel(
     """
     chunk = decays.places[0].shape[3]
     size = 1 << (chunk - 1).bit_length()
-    entry = _padded(decays.places[0], size)
-    x, gx, w, gw = (_padded(cast(Tensor, part.unflatten(3, (chunk, -1))), size) for part in (x, gx, w, gw))
+    entry = _padded(decays.places[0], size, decays.whole)
+    x, gx, w, gw = (cast(Tensor, part.unflatten(3, (chunk, -1))) for part in (x, gx, w, gw))
+    x, w = (_padded(part, size, torch.zeros_like(part[:, :, :, :1])) for part in (x, w))
+    gx, gw = (_padded(part, size, decays.whole[..., None, :]) for part in (gx, gw))
     own = mask[: x.shape[4], :substeps]
     exponent = torch.where(own[..., None], gx[..., :, None, :] - gw[..., None, :, :], 0.0)
     block = torch.where(own, (x[..., :, None, :] * w[..., None, :, :] * exponent.exp()).sum(-1), 0.0)
@@ -239,12 +241,12 @@ def _gram_per_channel(
     return block[:, :, :, 0, : mask.shape[0], : mask.shape[1]]
 
 
-def _padded(x: Tensor, size: int) -> Tensor:
-    """Tokens [B, HV, N, C, ...] filled up to `size` by repeating the last one: log decays stay monotone, the rows are
-    cut off later.
+def _padded(x: Tensor, size: int, filler: Tensor) -> Tensor:
+    """Tokens [B, HV, N, C, ...] filled up to `size`. Log decays are filled with those of the whole chunk: one from
+    before a decay of the last token would leave an exponent > 0.
     """
     missing = size - x.shape[3]
-    return torch.cat([x, x[:, :, :, -1:].expand(-1, -1, -1, missing, *x.shape[4:])], dim=3) if missing else x
+    return torch.cat([x, filler.expand(*x.shape[:3], missing, *x.shape[4:])], dim=3) if missing else x
 
 
 def _halves(x: Tensor, half: int, part: slice) -> Tensor:

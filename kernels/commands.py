@@ -15,24 +15,29 @@ if TYPE_CHECKING:
 
     from archsearch.kernels.bench.case import Asked
     from archsearch.kernels.bench.report import Benched
-    from archsearch.kernels.ladder import Line
+    from archsearch.kernels.ladder import Line, Rung
     from archsearch.kernels.verdicts import Checked
 
 
-def show(rule: Rule, *, json: bool) -> None:
-    """Print everything that can be said of a rule without running it. Errors: HoleError while holes are open."""
+def show(rule: Rule, *, json: bool, known_as: Sequence[str] = ()) -> None:
+    """Print everything that can be said of a rule without running it; `known_as` are names of the same rule.
+
+    Errors: HoleError while holes are open.
+    """
     from archsearch.kernels.description import describe
     from archsearch.kernels.showing import console, print_description
 
-    description = describe(rule)
+    description = describe(rule, known_as=known_as)
     if json:
         print(jsonlib.dumps(description.as_json(), indent=2, ensure_ascii=False))
     else:
         print_description(description, console())
 
 
-def check(rule: Rule, *, backend: str, json: bool) -> Checked:
+def check(rule: Rule, *, backend: str, json: bool, others: Sequence[Rung] = ()) -> Checked:
     """Climb the validity ladder on this machine and print a line a row; the caller turns `passed` into an exit code.
+
+    `others`: rows of the floors above.
 
     Errors: HoleError while holes are open; BackendError for a backend that is unknown or cannot run here.
     """
@@ -42,7 +47,7 @@ def check(rule: Rule, *, backend: str, json: bool) -> Checked:
 
     page = console()
     lines: list[Line] = []
-    for line in climb(rule, backend):
+    for line in climb(rule, backend, others):
         lines.append(line)
         if not json:
             print_line(line, page)
@@ -55,10 +60,22 @@ def check(rule: Rule, *, backend: str, json: bool) -> Checked:
     return found
 
 
+AFTER_A_FAILURE = (
+    (frozenset({8}), "A failed row 8 is the rule's own: bound its strengths."),
+    (frozenset({7}), "A failed row 7 is the layer's: what it names never learns."),
+    (frozenset({10, 11}), "A failed row 10 or 11 is a rule that does not learn, or that costs more than it should."),
+    (frozenset({1, 2, 3, 4, 5, 6, 9}), "A failed row 1 to 6 or 9 is a form that breaks the rule's promise: report it."),
+)
+"""What to say of rows that failed."""
+
+
 def _after_check(found: Checked) -> str:
     if found.passed:
         return "Next: archsearch bench, with the same RULE"
-    return "A failed row 8 is the rule's own: bound its strengths. Any other is a form that breaks the rule's promise"
+    from archsearch.kernels.ladder import Status
+
+    failed = {line.row for line in found.lines if line.status is Status.FAILED}
+    return " ".join(text for rows, text in AFTER_A_FAILURE if failed & rows)
 
 
 def bench(

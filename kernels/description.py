@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from archsearch.dsl import Kind, Operand, Rule
 from archsearch.lowering import NormalForm, lower
+from archsearch.lowering.canonical import canonical_text
 from archsearch.lowering.cost import Cost, Sizes, cost
 from archsearch.lowering.display import equation, latex, one_line
 from archsearch.lowering.plan import ChunkPlan, chunk_plan
@@ -27,7 +29,10 @@ WIDE = (0.0, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Everything `archsearch show` says. `wide`: the spectrum with gates up to 2, where the transition has gates."""
+    """Everything `archsearch show` says. `wide`: the spectrum with gates up to 2, where the transition has gates.
+
+    known_as: names under which the same rule is known, however it is written.
+    """
 
     rule: Rule
     form: NormalForm
@@ -36,12 +41,15 @@ class Description:
     cost: Cost
     spectrum: Spectrum
     wide: Spectrum | None
+    known_as: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; sizes in elements, costs in bytes and FLOPs a token."""
         return {
             "name": self.rule.name,
             "hash": self.rule.hash,
+            "known_as": list(self.known_as),
+            "canonical_form": canonical_text(self.form).splitlines(),
             "code": str(self.rule),
             "equation": equation(self.rule).splitlines(),
             "one_line": one_line(self.rule),
@@ -56,8 +64,11 @@ class Description:
         }
 
 
-def describe(rule: Rule, sizes: Sizes | None = None) -> Description:
-    """The description of a rule; `sizes` are those its cost is told for. Errors: HoleError while holes are open."""
+def describe(rule: Rule, sizes: Sizes | None = None, *, known_as: Sequence[str] = ()) -> Description:
+    """The description of a rule; `sizes` are those its cost is told for, `known_as` names of the same rule.
+
+    Errors: HoleError while holes are open.
+    """
     form, given = lower(rule), sizes or Sizes()
     return Description(
         rule=rule,
@@ -67,6 +78,7 @@ def describe(rule: Rule, sizes: Sizes | None = None) -> Description:
         cost=cost(form, given),
         spectrum=spectrum(form),
         wide=spectrum(form, gate_range=WIDE) if _gated(form) else None,
+        known_as=tuple(known_as),
     )
 
 
@@ -85,4 +97,5 @@ def _gated(form: NormalForm) -> bool:
 
 def _spectrum_json(found: Spectrum) -> dict[str, Any]:
     names = {"contraction": found.contraction, "negative": found.negative, "rotates": found.rotates}
-    return {**asdict(found), **names, "verdict": found.verdict}
+    steps = [{**asdict(step), "condition": step.condition} for step in found.steps]
+    return {**asdict(found), **names, "steps": steps, "verdict": found.verdict, "tracking": found.tracking}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from archsearch.dsl import Rule
 from archsearch.errors import BackendError, OperandError, RuleError
-from archsearch.kernels import chunkwise, entering, reference
+from archsearch.kernels import chunkwise, entering, normalising, reference
 from archsearch.kernels.call import Call, Result, checked
 from archsearch.kernels.entry import Entry, check_entry
 from archsearch.kernels.triton import forms
@@ -72,6 +72,14 @@ class CompiledRule:
         BackendError.
         """
         call = self._checked(operands, initial_state, scale, cu_seqlens)
+        least = self.normal_form.read.normaliser
+        if least is None:
+            return self._run(call)
+        wide = normalising.widened(self.normal_form, call, aligned=self._backend(call) == "triton")
+        return normalising.divided(self._run(wide), call.value_dim, least)
+
+    def _run(self, call: Call) -> Result:
+        """All tokens, without the normaliser."""
         match self._backend(call):
             case "reference":
                 return reference.run(self.normal_form, call)
@@ -97,6 +105,14 @@ class CompiledRule:
         constants = () if self.entry is None else self.entry.constants
         token = {name: x if name in constants else _one_token(x) for name, x in operands.items()}
         call = self._checked(token, state, scale, None)
+        least = self.normal_form.read.normaliser
+        if least is None:
+            return self._step(call)
+        wide = normalising.widened(self.normal_form, call, aligned=False)
+        return normalising.divided(self._step(wide), call.value_dim, least)
+
+    def _step(self, call: Call) -> Result:
+        """One token, without the normaliser."""
         if self._backend(call) == "triton":
             from archsearch.kernels.triton import operation
 

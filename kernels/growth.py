@@ -36,7 +36,7 @@ def results_have_their_kind(setting: Setting) -> Verdict:
         found = forward(setting.compiled(), inputs)
         kept = [
             found.output.shape == (2, tokens, 4, 100) and found.output.dtype == setting.dtype,
-            found.state.shape == shape.state and found.state.dtype == wide,
+            found.state.shape == inputs.initial_state.shape and found.state.dtype == wide,
             bool(found.output.isfinite().all() and found.state.isfinite().all()),
         ]
         where = f"{setting.dtype}, {tokens} tokens".removeprefix("torch.")
@@ -48,11 +48,14 @@ def state_holds_no_more_than_was_written(setting: Setting) -> Verdict:
     """||S|| over 4,096 tokens, as a share of ||S_0|| + the sum of ||b|| ||u|| over all writes; no contraction passes 1.
 
     Random, correlated, constant and equal keys side by side. `where` also tells a.b of the rows that recall, over the
-    gates' ranges.
+    gates' ranges, and of a rule that is no contraction how far one token can enlarge the state.
     """
     name = "state_holds_no_more_than_was_written"
-    found = spectrum(setting.form).steps
-    steps = [f"{step.product} in [{round(step.lowest, 2) + 0.0:g}, {round(step.highest, 2) + 0.0:g}]" for step in found]
+    found = spectrum(setting.form)
+    steps = [
+        f"{each.product} in [{round(each.lowest, 2) + 0.0:g}, {round(each.highest, 2) + 0.0:g}]" for each in found.steps
+    ]
+    steps += [] if found.contraction else [found.verdict]
     shares = _largest_shares(setting, _long_inputs(setting))
     verdicts = [Verdict(name, share, 1.0, "; ".join([keys, *steps])) for keys, share in zip(KEYS, shares, strict=True)]
     return worst(name, verdicts)

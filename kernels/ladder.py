@@ -1,7 +1,8 @@
 """The validity ladder of one rule on the machine at hand: a row a promise, cheapest first.
 
 The properties live in `archsearch.kernels.conformance`; here stands which of them make up a row, where it runs, and
-what its line says. Rows 7, 10 and 11 (live paths, falling loss, cost) need a layer and training, and are not here.
+what its line says. Rows that need a layer or training stand on the floors that have them, and are handed to `climb`:
+7 and 11 (live paths, cost) in `archsearch.mixers.ladder`, 10 (falling loss) in `archsearch.studies.ladder`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
+from importlib.util import find_spec
 
 import torch
 
 from archsearch.dsl import Rule
 from archsearch.errors import BackendError
+from archsearch.kernels.bench.apart import Broken, start
 from archsearch.kernels.conformance.setting import Setting
-from archsearch.kernels.conformance.suite import PROPERTIES, setting_of
+from archsearch.kernels.conformance.suite import PROPERTIES, interpreted_sizes, setting_of
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import BACKENDS, Backend, compile
 from archsearch.kernels.growth import results_have_their_kind, state_holds_no_more_than_was_written
@@ -46,6 +50,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Rung:
+    """A row that is still to be climbed. `measure` gives its verdicts; none where it cannot run here: `otherwise` then
+    says why.
+    """
+
+    number: int
+    title: str
+    measure: Callable[[], Sequence[Verdict]]
+    otherwise: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """Title and properties of a row. `exact` are settings in float64, `kernels` those of the generated kernels."""
 
@@ -64,18 +80,21 @@ class Targets:
     coarse: tuple[Setting, ...]
     kernels: tuple[Setting, ...]
     no_kernels: str
+    interpreter: bool
+    """Whether the kernels run in Triton's interpreter, in another process, for want of a device."""
 
 
-def climb(rule: Rule, backend: str = "auto") -> Iterator[Line]:
-    """The rows one after another, each when it is done.
+def climb(rule: Rule, backend: str = "auto", others: Sequence[Rung] = ()) -> Iterator[Line]:
+    """The rows one after another, each when it is done, those of `others` in their places.
 
     Errors: HoleError for open holes; BackendError for a backend that is unknown or cannot run here.
     """
-    named = _named(backend)
-    compile(rule, named)
-    targets = _targets(rule, named)
-    for row in ROWS:
-        yield _line(row, targets)
+    form = named(backend)
+    compile(rule, form)
+    targets = _targets(rule, form)
+    own = [Rung(row.number, row.title, partial(_verdicts, row, targets), targets.no_kernels) for row in ROWS]
+    for rung in sorted([*own, *others], key=lambda each: each.number):
+        yield _line(rung)
 
 
 def passed(lines: Sequence[Line]) -> bool:
@@ -89,7 +108,8 @@ def values_agree(rule: Rule, backend: Backend, device: torch.device, dtype: torc
     return PROPERTIES["chunk_matches_token_loop"](setting)
 
 
-def _named(backend: str) -> Backend:
+def named(backend: str) -> Backend:
+    """The backend of this name. Errors: BackendError."""
     match backend:
         case "auto" | "reference" | "torch" | "triton":
             return backend
@@ -97,17 +117,38 @@ def _named(backend: str) -> Backend:
             raise BackendError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
 
 
-def _line(row: Row, targets: Targets) -> Line:
+def _line(rung: Rung) -> Line:
     start = time.perf_counter()
-    settings = row.on(targets)
-    if not settings:
-        return Line(row.number, row.title, Status.NOT_RUN, None, None, targets.no_kernels, (), 0.0)
-    verdicts = [check(setting) for setting in settings for check in row.properties]
+    verdicts = rung.measure()
+    seconds = time.perf_counter() - start
+    if not verdicts:
+        return Line(rung.number, rung.title, Status.NOT_RUN, None, None, rung.otherwise, (), 0.0)
     failed = [verdict for verdict in verdicts if not verdict.passed]
     worst = max(failed or verdicts, key=_nearness)
     status = Status.FAILED if failed else Status.PASSED
-    seconds = time.perf_counter() - start
-    return Line(row.number, row.title, status, worst.error, worst.bound, worst.where, tuple(map(str, failed)), seconds)
+    failures = tuple(map(str, failed))
+    return Line(rung.number, rung.title, status, worst.error, worst.bound, worst.where, failures, seconds)
+
+
+def _verdicts(row: Row, targets: Targets) -> Sequence[Verdict]:
+    if row.number == KERNELS and targets.interpreter:
+        return _elsewhere(targets.exact.rule)
+    return [check(setting) for setting in row.on(targets) for check in row.properties]
+
+
+def _elsewhere(rule: Rule) -> Sequence[Verdict]:
+    """The generated kernels in Triton's interpreter, which a process has from its start or never."""
+    found = start(interpreted, (rule,), {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}).result()
+    return (Verdict("runs", float("nan"), 0.0, found.reason),) if isinstance(found, Broken) else found
+
+
+def interpreted(rule: Rule) -> tuple[Verdict, ...]:
+    """Values and gradients in float32, in a process that interprets Triton."""
+    shape, chunks = interpreted_sizes(rule)
+    verdict = PROPERTIES["chunk_matches_token_loop"](
+        setting_of(rule, "triton", "cpu", torch.float32, shape=shape, chunk_sizes=chunks)
+    )
+    return (replace(verdict, where=f"{verdict.where}, in Triton's interpreter"),)
 
 
 def _nearness(verdict: Verdict) -> float:
@@ -133,6 +174,7 @@ def _targets(rule: Rule, backend: Backend) -> Targets:
         coarse=tuple(setting_of(rule, exact, "cpu", dtype) for dtype in dtypes),
         kernels=kernels,
         no_kernels=where,
+        interpreter=backend == "auto" and not cuda and find_spec("triton") is not None,
     )
 
 
@@ -144,12 +186,14 @@ def _properties(*names: str) -> tuple[Callable[[Setting], Verdict], ...]:
     return tuple(PROPERTIES[name] for name in names)
 
 
+KERNELS = 3
 ROWS = (
     Row(1, "shape, dtype, finite", (results_have_their_kind,), lambda on: (*on.coarse, *on.kernels)),
     Row(1, "numbers at the ends", _properties("edges_stay_finite", "any_length_works"), _everywhere),
+    Row(2, "token by token = the steps written", _properties("token_loop_follows_the_steps"), lambda on: (on.exact,)),
     Row(2, "chunk = token by token", _properties("chunk_matches_token_loop"), lambda on: (on.wide_chunks,)),
     Row(
-        3,
+        KERNELS,
         "kernels = token by token",
         _properties("chunk_matches_token_loop", "repeats_are_bitwise"),
         lambda on: on.kernels,

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from archsearch.kernels.description import Description, operand_row
 from archsearch.lowering.cost import Sizes
-from archsearch.lowering.display import equation
-from archsearch.lowering.spectrum import Spectrum
+from archsearch.lowering.display import equation, latex
+from archsearch.lowering.spectrum import Spectrum, Step
 
 WIDTH = 100
 """Columns where the output is no terminal."""
@@ -45,13 +45,20 @@ def print_description(description: Description, page: Console) -> None:
 
 def _sections(description: Description) -> Iterator[tuple[str, RenderableType]]:
     yield "Equation", Text(equation(description.rule), "bold")
+    yield "LaTeX", Text(latex(description.rule))
     yield "Operands", _operands(description)
     yield "Code", Syntax(str(description.rule), "python", background_color="default", word_wrap=True)
     yield "Normal form", Text("\n".join(line.removeprefix("  ") for line in str(description.form).splitlines()[1:]))
     yield "What runs", _pairs(_forms(description))
     yield f"Cost at {_sizes_text(description.sizes)}", _pairs(_costs(description))
     yield f"One token's transition ({_drawn(description.spectrum)})", _pairs(_spectrum(description))
-    yield "Hash", Text(description.rule.hash)
+    yield "Hash", Text("\n".join([description.rule.hash, *_other_names(description)]))
+
+
+def _other_names(description: Description) -> Iterator[str]:
+    names = [name for name in description.known_as if name != description.rule.name]
+    if names:
+        yield f"that of {', '.join(names)}: the same rule"
 
 
 def _operands(description: Description) -> Table:
@@ -104,16 +111,20 @@ def _spectrum(description: Description) -> Iterator[tuple[str, str]]:
     yield "eigenvalues", _eigenvalues(found)
     yield "singular values", f"at most {_number(found.singular_highest)}"
     yield "stability", found.verdict
+    yield "state tracking", found.tracking
+    if description.wide is not None and description.wide.tracking != found.tracking:
+        yield "", f"with gates up to 2: {description.wide.tracking}"
     for step in found.steps:
-        inside = "inside (0, 2): the error at that address shrinks"
-        outside = f"outside (0, 2) in {step.share_outside:.1%} of draws: the error there can grow"
-        span = f"{_number(step.lowest)} .. {_number(step.highest)}, {outside if step.share_outside else inside}"
-        yield step.product, span
+        yield "condition", f"{step.condition}; {_drawn_steps(step)}"
     if description.wide is not None:
-        reached = (
-            f"{_eigenvalues(description.wide)}; singular values at most {_number(description.wide.singular_highest)}"
-        )
-        yield "gates up to 2", reached
+        wide = description.wide
+        largest = f"singular values at most {_number(wide.singular_highest)}"
+        yield "gates up to 2", f"{_eigenvalues(wide)}; {largest}: {wide.verdict.partition(':')[0]}"
+
+
+def _drawn_steps(step: Step) -> str:
+    outside = f", outside in {step.share_outside:.1%}" if step.share_outside else ""
+    return f"drawn from {_number(step.lowest)} to {_number(step.highest)}{outside}"
 
 
 def _eigenvalues(found: Spectrum) -> str:

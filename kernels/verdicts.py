@@ -49,7 +49,7 @@ class Checked:
 def print_line(line: Line, page: Console) -> None:
     """One verdict: how it ended, what was promised, the measured number beside its bound, where it was measured."""
     text = Text(f"{line.status.value:<8}", STYLES[line.status])
-    text.append(f" {line.row}  {line.title:<{TITLE}}", "default")
+    text.append(f"{line.row:>2}  {line.title:<{TITLE}}", "default")
     if line.error is not None and line.bound is not None:
         text.append(f" {line.error:8.1e} of {line.bound:<7.0e}", "bold" if line.status is Status.FAILED else "default")
         text.append(f" {line.seconds:5.1f} s  ", "dim")

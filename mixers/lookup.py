@@ -2,8 +2,14 @@
 
 from archsearch.dsl import Rule
 from archsearch.errors import RuleError
+from archsearch.mixers.models.partner_counts import PARTNERS, Partner
 from archsearch.mixers.zoo import UnknownRuleError, rules
 from archsearch.userfile import load_value, names_a_file
+
+
+def names_of(rule: Rule) -> tuple[str, ...]:
+    """The names in the zoo of this very rule, however it is written. Errors: HoleError while holes are open."""
+    return tuple(name for name in rules if rules[name].hash == rule.hash)
 
 
 def find_rule(text: str) -> Rule:
@@ -18,3 +24,8 @@ def find_rule(text: str) -> Rule:
         return rules[text]
     except UnknownRuleError as error:
         raise RuleError(f"{error}; or give path/to/file.py[:NAME]") from None
+
+
+def find_layer(text: str) -> Partner | None:
+    """The layer of a pattern that `text` names, if it is one and no rule."""
+    return next((partner for partner in PARTNERS if partner == text), None)

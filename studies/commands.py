@@ -14,6 +14,8 @@ from rich.table import Table as Printed
 from archsearch.dsl import parse_rule
 from archsearch.errors import StudyError
 from archsearch.lowering.display import equation
+from archsearch.mixers.probes.probe import LayerProbe
+from archsearch.mixers.probes.quantities import Name
 from archsearch.report.tables import Table
 from archsearch.report.tables import shown as cell_text
 from archsearch.studies.config import StudyConfig
@@ -21,6 +23,7 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, read_evidence
 from archsearch.studies.export import export_and_check
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
 from archsearch.studies.report import ranking_table, write_report
 from archsearch.studies.run import read_study_config, run_study
 from archsearch.studies.single import read_trial, run_trial
@@ -37,6 +40,15 @@ SECONDS_BETWEEN_LINES = 20.0
 
 BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate")
 """Columns of the ranking that a terminal shows, beside the objectives."""
+
+FINDINGS = (
+    (Name.CONTRACTION, "mean", "step"),
+    (Name.READOUT, "mean", "readout cosine"),
+    (Name.READABILITY, "erased_at_the_end", "erased"),
+    (Name.TRANSITION, "norm_most", "transition norm"),
+    (Name.HEALTH, "effective_rank_last", "effective rank"),
+)
+"""Figures that a terminal shows of a probed layer: quantity, figure, what it is called."""
 
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
 
@@ -98,6 +110,29 @@ def export(source: str, target: str, *, overwrite: bool, name: str | None) -> No
         raise RuntimeError("\n".join(["the exported module fails its own test:", *checks.lines]))
     console.print(f"Exported to {home}: {len(checks.lines)} checks passed in a process without archsearch")
     console.print(f"Next: cat {home}/README.md, or python {home}/selftest.py")
+
+
+def probe(source: str, text: str | None, out: str | None) -> None:
+    """Measure what the memory of a trained model does while it reads; write the numbers and a page."""
+    target = target_of(Path(source), None if out is None else Path(out))
+    subject = find_subject(Path(source), None if text is None else Path(text))
+    console.print(f"{subject.source} reads {subject.reading.description}")
+    probed = probe_subject(subject, lambda layer: console.print(f"  layer {layer.index}: {_findings(layer)}"))
+    page = write_probe(probed, target)
+    for name, reason in probed.left_out().items():
+        console.print(f"  no {name}: {reason}", style="dim")
+    console.print(f"Numbers: {page.with_name('probe.json')}")
+    console.print(f"Next: open {page}")
+
+
+def _findings(layer: LayerProbe) -> str:
+    """A few of its figures, averaged over heads and rows."""
+    said: list[str] = []
+    for quantity, key, words in FINDINGS:
+        values = [x for each in layer.of(quantity) for x in each.figures.get(key, ()) if x is not None]
+        if values:
+            said.append(f"{words} {sum(values) / len(values):.3g}")
+    return ", ".join(said)
 
 
 def _carry_out(config: StudyConfig) -> None:

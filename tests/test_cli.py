@@ -13,7 +13,7 @@ from archsearch.errors import StudyError, StudyLockedError
 from archsearch.mixers import lookup
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("rules", "show", "check", "bench", "train", "export")
+COMMANDS = ("rules", "show", "check", "bench", "train", "export", "probe")
 STUDY_COMMANDS = ("run", "resume", "status", "best", "report")
 
 
@@ -129,6 +129,24 @@ def test_a_rule_of_a_file_works_where_a_name_does(capsys: pytest.CaptureFixture[
     said = command_line(capsys, "show", str(tmp_path / "mine.py"))
     assert (said.code, said.err) == (0, "")
     assert "beta" in said.out
+
+
+def test_a_rule_that_the_zoo_knows_is_recognised_however_it_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Q-Delta with lam = 0, in other words and with other names, is the gated delta rule."""
+    text = (
+        "from archsearch import Rule, decay, delta_write, gate, key, log_decay, query, query_feedback, read, value\n"
+        'k, a = key("a"), query("b")\n'
+        "feedback = query_feedback(a, 0.0)\n"
+        'step = delta_write(k, value("x"), strength=gate("s"), residual=feedback)\n'
+        'RULE = Rule("mine", decay(log_decay("d")), step, read(a))\n'
+    )
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    said = command_line(capsys, "show", str(tmp_path / "mine.py"))
+    assert said.code == 0 and "that of gated_delta_net, kaczmarz, implicit, exact_ode: the same rule" in said.out
+    assert "the same rule" not in command_line(capsys, "show", "q_delta").out
+    assert '"known_as": [\n    "kda"\n  ]' in command_line(capsys, "show", "kda", "--json").out
 
 
 def test_every_rule_of_the_zoo_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,20 @@ class Algebra:
         return Product((-1.0, self))
 
 
+class Stateful:
+    """What depends on S: the operators of an expression refuse it by name."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Sum:
+        return _part(self)
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+
+    def __neg__(self) -> Product:
+        return _part(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Sum(Algebra):
     """The sum of its terms."""
@@ -148,7 +162,7 @@ def _part(value: Any) -> Any:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
-    reads = type(value).__name__ in ("Read", "DeltaWrite", "Write", "Erase")
+    reads = isinstance(value, Stateful)
     reason = (
         f"it depends on S through {value}, so the rule is not affine in the state. Use operands alone"
         if reads

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import PurePath
 from typing import Any
 
-from archsearch.dsl.expressions import Algebra, Expression, expand
+from archsearch.dsl.expressions import Algebra, Expression, Stateful, expand
 from archsearch.dsl.operands import Kind, Operand
 from archsearch.dsl.printing import Show, by_name
 from archsearch.errors import RuleError
@@ -18,7 +18,7 @@ from archsearch.holes import has_holes, is_hole
 
 
 @dataclass(frozen=True, slots=True)
-class Decay:
+class Decay(Stateful):
     """S <- exp(g) S: `log_decay` is a log-decay operand or a number <= 0."""
 
     log_decay: Any
@@ -30,6 +30,8 @@ class Decay:
         if isinstance(self.log_decay, Operand):
             if self.log_decay.kind is not Kind.LOG_DECAY:
                 raise _refusal(self, "log_decay", "decay needs a log decay", 'use log_decay("g")')
+        elif isinstance(self.log_decay, Stateful):
+            raise _not_affine(self, "log_decay", "decay")
         elif not _is_number(self.log_decay) or self.log_decay > 0:
             raise _refusal(
                 self,
@@ -47,7 +49,7 @@ class Decay:
 
 
 @dataclass(frozen=True, slots=True)
-class Erase:
+class Erase(Stateful):
     """S <- S - strength e (S^T e)^T at the address e."""
 
     address: Any
@@ -88,7 +90,7 @@ class QueryFeedback:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaWrite:
+class DeltaWrite(Stateful):
     """S <- S + strength k (v - S^T x)^T; x is the address unless `residual` says otherwise."""
 
     address: Any
@@ -115,7 +117,7 @@ class DeltaWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Write(Stateful):
     """S <- S + strength k v^T: no residual."""
 
     address: Any
@@ -137,7 +139,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Simultaneous:
+class Simultaneous(Stateful):
     """Writes, delta writes and erases that all read the state at its entry."""
 
     steps: tuple[Any, ...] = field(metadata={"path": False})
@@ -185,14 +187,15 @@ class Bonus:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Read(Stateful):
     """o = S^T q times the scale (K ** -0.5 unless the rule or the call says otherwise), of the state at this place in
-    the order.
+    the order; with a normaliser o / max(abs(n^T q), normaliser), n of values that are 1, scaled alike.
     """
 
     address: Any
     scale: Any = None
     bonus: Any = None
+    normaliser: Any = None
     where: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -203,6 +206,10 @@ class Read:
             )
         if not (self.bonus is None or is_hole(self.bonus) or isinstance(self.bonus, Bonus)):
             raise _refusal(self, "bonus", "the bonus of a read is a bonus", "write bonus=bonus(u, k, v)")
+        bound = self.normaliser
+        if not (bound is None or is_hole(bound) or (_is_number(bound) and bound > 0)):
+            needs, advice = "the normaliser of a read is a number > 0", "write normaliser=1.0, or leave it out"
+            raise _refusal(self, "normaliser", needs, advice)
 
     def render(self, show: Show) -> str:
         """Itself as code."""
@@ -261,11 +268,12 @@ def bonus(weight: Any, address: Any, target: Any) -> Bonus:
     return Bonus(weight, address, target)
 
 
-def read(address: Any, *, scale: Any = None, bonus: Any = None) -> Read:
+def read(address: Any, *, scale: Any = None, bonus: Any = None, normaliser: Any = None) -> Read:
     """o = scale S^T q of the state at this place in the order. The scale of a call overrides this one; the default is K
-    ** -0.5.
+    ** -0.5. normaliser, a number > 0: o / max(abs(scale n^T q), normaliser), where n is one more column of the state,
+    into which every value writes 1 (linear attention 2006.16236, Eq. 16; mLSTM 2405.04517, Eqs. 20-21).
     """
-    return Read(address, scale, bonus, _caller())
+    return Read(address, scale, bonus, normaliser, _caller())
 
 
 def _check_address(step: Any, name: str, advice: str) -> None:
@@ -322,12 +330,16 @@ def _check_reads(step: Any) -> None:
 
 def _expanded(step: Any, name: str, needs: str, advice: str) -> Expression:
     given = getattr(step, name)
-    if isinstance(given, Read | Erase | DeltaWrite | Write | Decay | Simultaneous):
-        reason = f"{_verb(step)} is not affine in the state: its {name} depends on S through {given}"
-        raise _refusal(step, name, reason, "use operands alone; such a rule has no chunkwise form")
+    if isinstance(given, Stateful):
+        raise _not_affine(step, name, _verb(step))
     if not (isinstance(given, Algebra) or _is_number(given)):
         raise _refusal(step, name, f"{_verb(step)} needs {needs}", advice)
     return expand(given)
+
+
+def _not_affine(step: Any, name: str, verb: str) -> RuleError:
+    reason = f"{verb} is not affine in the state: its {name} depends on S through {getattr(step, name)}"
+    return _refusal(step, name, reason, "use operands alone; such a rule has no chunkwise form")
 
 
 def _refusal(step: Any, name: str | None, must: str, advice: str) -> RuleError:

@@ -242,7 +242,7 @@ def _step_text(step: Step, color: Name, name: Name) -> str:
             )
             first, second = (_text(part, color, name) for part in pair)
             extra = f" bonus {first} * {second} | {_text(step.bonus.target, color, name)}"
-        return f"read {_text(step.address, color, name)} scale {scale}{extra}"
+        return f"read {_text(step.address, color, name)} scale {scale}{_normaliser(step)}{extra}"
     if decays := _decays(step):
         return " ".join(
             _decay_text(decay, name) for decay in sorted(decays, key=lambda decay: _decay_text(decay, color))
@@ -250,6 +250,10 @@ def _step_text(step: Step, color: Name, name: Name) -> str:
     return " & ".join(
         _row_text(row, color, name) for row in sorted(_rows(step), key=lambda row: _row_text(row, color, color))
     )
+
+
+def _normaliser(read: Read) -> str:
+    return "" if read.normaliser is None else f" normaliser {_number(read.normaliser)}"
 
 
 def _row_text(row: Row, color: Name, name: Name) -> str:

@@ -4,7 +4,7 @@ Counts are of one layer, over all its heads. A multiply-add is two FLOPs; expone
 
 - Token loop: exactly the multiplications and additions of `archsearch.kernels.reference`. A decay K V; a recall 2 K V;
   a rank-one update 2 K V; a read 2 K V + V; forming an expression: one multiplication a gate or number, one addition
-  a further term.
+  a further term. A normaliser makes V one more and divides V times.
 - Chunkwise: the matrix products of the chunk's algebra. With C tokens, N = n C rows and N' rows that recall, a chunk
   takes 2 N' N K (triangle) + 2 C N K (scores) + 2 N' K V + 2 C K V (against the entering state) + 2 C N V + 2 N K V
   (output, leaving state), and N' (N - 1) V to solve.
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archsearch.dsl.expressions import Expression
 from archsearch.dsl.operands import Kind, Operand
@@ -71,13 +71,15 @@ def cost(form: NormalForm, sizes: Sizes, chunk_size: int | None = None, *, recom
     backward form the states again instead of keeping them.
     """
     plan = chunk_plan(form, chunk_size)
+    divisions = 0 if form.read.normaliser is None else sizes.value_heads * sizes.value_dim
+    sizes = replace(sizes, value_dim=form.columns(sizes.value_dim))
     state = sizes.value_heads * sizes.key_dim * sizes.value_dim * FLOAT32
     output = _output(sizes)
     passed = _passed(form, plan, sizes)
     return Cost(
         state_bytes=state,
-        recurrent_flops=sizes.value_heads * _token_flops(form, sizes),
-        chunkwise_flops=sizes.value_heads * _chunk_flops(form, plan, sizes) / plan.tokens,
+        recurrent_flops=sizes.value_heads * _token_flops(form, sizes) + divisions,
+        chunkwise_flops=sizes.value_heads * _chunk_flops(form, plan, sizes) / plan.tokens + divisions,
         forward_bytes=_forward_bytes(form, passed, sizes),
         backward_bytes=_backward_bytes(form, passed, sizes, recompute=recompute),
         step_bytes=2 * state + _bytes(form.operands, sizes) + output,

@@ -40,7 +40,8 @@ def one_line(rule: Rule) -> str:
     for index, step in enumerate(rule.steps):
         if isinstance(step, dsl.Read):
             last = not any(not isinstance(later, dsl.Read) for later in rule.steps[index:])
-            usual = last and step.scale is None and step.bonus is None
+            plain = step.scale is None and step.bonus is None and step.normaliser is None
+            usual = last and plain and isinstance(step.address, Operand)
             state = UNICODE.after if last else update.factor
             read = "" if usual else f"; o = {_read(step, state, UNICODE)}"
         else:
@@ -102,6 +103,9 @@ def _rank_one(step: Any, state: str, notation: Notation) -> tuple[bool, str]:
     if isinstance(step, dsl.Write):
         return negative, notation.product(scalar, notation.factor(address), notation.transposed(notation.atom(target)))
     recalled = _recalled(read, residual(step), notation)
+    if not target:
+        inner = notation.transposed(f"({recalled})")
+        return not negative, notation.product(scalar, notation.factor(address), inner)
     difference = f"({notation.expression(target)} {notation.minus} {recalled})"
     return negative, notation.product(scalar, notation.factor(address), notation.transposed(difference))
 
@@ -120,7 +124,7 @@ def _nested(step: Any, state: Nested, notation: Notation) -> Nested:
                 added.append((not negative, notation.product(left, right, notation.before)))
             else:
                 erased.append((not negative, notation.product(left, right)))
-        if not isinstance(member, dsl.Erase):
+        if not isinstance(member, dsl.Erase) and (expand(member.target) or isinstance(member, dsl.Write)):
             added.append((negative, notation.product(left, notation.transposed(notation.atom(expand(member.target))))))
     transition = f"({notation.sum([(False, notation.identity), *erased])})" if erased else ""
     whole = notation.product(transition, state.last_factor) if transition else state.text
@@ -128,6 +132,13 @@ def _nested(step: Any, state: Nested, notation: Notation) -> Nested:
 
 
 def _read(step: dsl.Read, state: str, notation: Notation) -> str:
+    whole = _plain_read(step, state, notation)
+    if step.normaliser is None:
+        return whole
+    return notation.quotient(whole, notation.number(step.normaliser))
+
+
+def _plain_read(step: dsl.Read, state: str, notation: Notation) -> str:
     address = expand(step.address)
     text = _recalled(state, address, notation)
     if step.bonus is not None:

@@ -57,13 +57,17 @@ class Bonus:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """o = scale S^T address, after the rows of stages < `stage` and the first `decays` decay points."""
+    """o = scale S^T address, after the rows of stages < `stage` and the first `decays` decay points.
+
+    normaliser: the state has one column more, for values of 1; o is divided by max(abs of it, normaliser).
+    """
 
     stage: int
     decays: int
     address: Expression
     bonus: Bonus | None
     scale: float | None
+    normaliser: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,10 @@ class NormalForm:
         if not self.decays:
             return "none"
         return "channel" if any(decay.per_channel for decay in self.decays) else "scalar"
+
+    def columns(self, value_dim: int) -> int:
+        """Columns of the state: V, and one more for a normaliser."""
+        return value_dim + (self.read.normaliser is not None)
 
     @property
     def program(self) -> tuple[Decay | tuple[Row, ...] | Read, ...]:
@@ -124,7 +132,7 @@ def lower(rule: Rule) -> NormalForm:
         if isinstance(step, dsl.Decay):
             decays.append(_decay(step))
         elif isinstance(step, dsl.Read):
-            read = Read(stage, len(decays), expand(step.address), _bonus(step.bonus), step.scale)
+            read = Read(stage, len(decays), expand(step.address), _bonus(step.bonus), step.scale, step.normaliser)
         else:
             members = step.steps if isinstance(step, dsl.Simultaneous) else (step,)
             rows += [_row(member, stage, len(decays)) for member in members]
@@ -145,6 +153,7 @@ def verify(form: NormalForm) -> NormalForm:
         for expression, vectors in ((row.write, "address"), (row.residual, "address"), (row.target, "value")):
             _verify_vectors(form.name, expression, vectors)
     _verify_vectors(form.name, form.read.address, "address")
+    _verify_normaliser(form)
     if places != sorted(places):
         raise RuleError(f"the rows of {form.name!r} must stand in the order in which they act")
     return form
@@ -207,6 +216,22 @@ def _verify_vectors(name: str, expression: Expression, kind: str) -> None:
             raise RuleError(f"the normal form of {name!r} needs {kind} terms; got {_term_text(term)}")
 
 
+def _verify_normaliser(form: NormalForm) -> None:
+    """A column of ones needs values to stand beside, and no gate a channel."""
+    if form.read.normaliser is None:
+        return
+    if not any(operand.kind is Kind.VALUE for operand in form.operands):
+        raise RuleError(
+            f"the normaliser of rule {form.name!r} needs a value that is written; there is none. Add a write"
+        )
+    gate = next((o for o in form.operands if o.kind is Kind.CHANNEL_GATE and o.of == "value"), None)
+    if gate is not None:
+        raise RuleError(
+            f"the normaliser of rule {form.name!r} counts what is written, and {gate.name!r} gates each value channel "
+            "on its own: there is no one count. Use a gate per head, or leave the normaliser out"
+        )
+
+
 def _term_text(term: Term) -> str:
     names = [gate.name for gate in term.gates] + ([term.vector.name] if term.vector else [])
     return " ".join(names if term.coefficient == 1.0 and names else [f"{term.coefficient:g}", *names])
@@ -215,6 +240,8 @@ def _term_text(term: Term) -> str:
 def _read_text(read: Read) -> str:
     scale = "K^-0.5" if read.scale is None else f"{read.scale:g}"
     line = f"read (before stage {read.stage}, after {read.decays} decays): q = {text(read.address)}, scale {scale}"
+    if read.normaliser is not None:
+        line += f", normaliser max(|n|, {read.normaliser:g})"
     if read.bonus is None:
         return line
     return f"{line}, bonus ({text(read.bonus.weight)}, {text(read.bonus.address)}, {text(read.bonus.target)})"

@@ -77,6 +77,10 @@ class Notation(ABC):
     def inner(self, factors: tuple[str, ...]) -> str:
         """The sum over the channels of the product of `factors`."""
 
+    @abstractmethod
+    def quotient(self, text: str, least: str) -> str:
+        """`text` over the larger of abs(n), what it is for values of 1, and `least`."""
+
     def number(self, value: float) -> str:
         """A number with six significant digits."""
         return f"{value:.6g}".replace("-", self.minus)
@@ -163,6 +167,10 @@ class Unicode(Notation):
         """x / √K."""
         return f"{text} / √K"
 
+    def quotient(self, text: str, least: str) -> str:
+        """(x) / max(abs(the same at v = 1), least)."""
+        return f"({text}) / max(abs(the same at v = 1), {least})"
+
     def inner(self, factors: tuple[str, ...]) -> str:
         """Σ(x ⊙ y)."""
         return f"Σ({' ⊙ '.join(factors)})"
@@ -210,6 +218,10 @@ class Latex(Notation):
     def over_root_k(self, text: str) -> str:
         r"""x / \sqrt{K}."""
         return f"{text} / \\sqrt{{K}}"
+
+    def quotient(self, text: str, least: str) -> str:
+        r"""(x) / \max(|x at v = 1|, least)."""
+        return f"({text}) / \\max(|\\text{{the same at }} v = 1|, {least})"
 
     def inner(self, factors: tuple[str, ...]) -> str:
         r"""\textstyle\sum_c of the product."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from archsearch.dsl.expressions import Expression
+from archsearch.dsl.expressions import Expression, Term
 from archsearch.dsl.operands import Kind, Operand
 from archsearch.lowering.normal_form import Decay, NormalForm, Read, Row
 from archsearch.lowering.notation import UNICODE
+from archsearch.lowering.strength import factored
 
 Array = NDArray[np.float64]
 
@@ -29,7 +30,8 @@ NOISE = 1e-6
 class Step:
     """A row that recalls leaves 1 - a.b of what its residual address a held; `lowest` and `highest` a.b over the draws.
 
-    Inside (0, 2) the error at that address shrinks; `share_outside` [0, 2] is of draws.
+    Inside (0, 2) the error at that address shrinks; `share_outside` [0, 2] is of draws. symmetric: it writes along what
+    it reads and no other row acts with it, so that it enlarges no state at all while a.b is in [0, 2].
     """
 
     row: int
@@ -37,14 +39,23 @@ class Step:
     lowest: float
     highest: float
     share_outside: float
+    symmetric: bool
+
+    @property
+    def condition(self) -> str:
+        """When it contracts, and what."""
+        if self.symmetric:
+            return f"0 ≤ {self.product} ≤ 2: it enlarges no state"
+        return f"0 < {self.product} < 2: the row shrinks the error at its residual address, others may grow"
 
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """Extremes over all draws; shares are of draws. `gate_range` is where gates were drawn, decays from (0, 1]."""
+    """Extremes over all draws; shares are of draws. `gate_range`, `decay_range`: where gates and decays were drawn."""
 
     draws: int
     gate_range: tuple[float, float]
+    decay_range: tuple[float, float]
     real_lowest: float
     real_highest: float
     modulus_highest: float
@@ -71,6 +82,18 @@ class Spectrum:
         return self.share_complex > 0
 
     @property
+    def tracking(self) -> str:
+        """What it can track in finite precision: parity needs a negative eigenvalue, counting modulo 3 a complex one
+        (arXiv 2411.12537).
+        """
+        if self.rotates:
+            both = "complex and negative" if self.negative else "complex"
+            return f"{both} eigenvalues are reached: turns can be tracked{', and parity' if self.negative else ''}"
+        if self.negative:
+            return "negative eigenvalues are reached: parity can be tracked"
+        return "no eigenvalue is negative or complex: parity cannot be tracked"
+
+    @property
     def verdict(self) -> str:
         """Stability in one sentence."""
         if self.proven:
@@ -82,14 +105,20 @@ class Spectrum:
         return f"no contraction: one token can enlarge the state {self.singular_highest:.3g} times"
 
 
-def spectrum(form: NormalForm, *, gate_range: tuple[float, float] = (0.0, 1.0), seed: int = 0) -> Spectrum:
-    """The spectrum of a rule. `gate_range`: where gates and channel gates are drawn."""
+def spectrum(
+    form: NormalForm,
+    *,
+    gate_range: tuple[float, float] = (0.0, 1.0),
+    decay_range: tuple[float, float] = (0.0, 1.0),
+    seed: int = 0,
+) -> Spectrum:
+    """The spectrum of a rule. `gate_range`: where gates and channel gates are drawn; `decay_range`: exp(g)."""
     random = np.random.default_rng(seed)
     eigenvalues: list[NDArray[np.complex128]] = []
     singular: list[float] = []
     products: list[list[Array]] = [[] for _ in form.rows]
     for size, draws in DIMENSIONS.items():
-        values = _draw(form, size, draws, gate_range, random)
+        values = _draw(form, size, draws, gate_range, decay_range, random)
         matrices = transition(form, values)
         eigenvalues.append(np.linalg.eigvals(matrices).astype(np.complex128))
         singular.append(float(np.linalg.norm(matrices, ord=2, axis=(1, 2)).max()))
@@ -100,6 +129,7 @@ def spectrum(form: NormalForm, *, gate_range: tuple[float, float] = (0.0, 1.0), 
     return Spectrum(
         draws=sum(DIMENSIONS.values()),
         gate_range=gate_range,
+        decay_range=decay_range,
         real_lowest=float(real.min()),
         real_highest=float(real.max()),
         modulus_highest=float(np.abs(every).max()),
@@ -108,7 +138,7 @@ def spectrum(form: NormalForm, *, gate_range: tuple[float, float] = (0.0, 1.0), 
         share_complex=_share([np.abs(v.imag) > NOISE for v in eigenvalues]),
         singular_highest=max(singular),
         proven=_proven(form, gate_range),
-        steps=tuple(_step(i, row, products[i]) for i, row in enumerate(form.rows) if row.write and row.residual),
+        steps=tuple(_step(form, i, products[i]) for i, row in enumerate(form.rows) if row.write and row.residual),
     )
 
 
@@ -158,7 +188,12 @@ def _vector(expression: Expression, values: Mapping[str, Array], size: int) -> A
 
 
 def _draw(
-    form: NormalForm, size: int, draws: int, gates: tuple[float, float], random: np.random.Generator
+    form: NormalForm,
+    size: int,
+    draws: int,
+    gates: tuple[float, float],
+    decays: tuple[float, float],
+    random: np.random.Generator,
 ) -> dict[str, Array]:
     values: dict[str, Array] = {}
     first: Array | None = None
@@ -168,7 +203,7 @@ def _draw(
             values[operand.name] = _addresses(first, shape, random)
             first = values[operand.name] if first is None else first
         elif operand.kind is Kind.LOG_DECAY:
-            values[operand.name] = np.log(np.maximum(_in_range((0.0, 1.0), shape, random), 1e-6))
+            values[operand.name] = np.log(np.maximum(_in_range(decays, shape, random), 1e-6))
         elif operand.kind is Kind.SIGN:
             values[operand.name] = random.choice([-1.0, 1.0], shape)
         elif operand.is_gate and operand.of == "key":
@@ -201,11 +236,19 @@ def _unit(vectors: Array) -> Array:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def _step(index: int, row: Row, products: list[Array]) -> Step:
+def _step(form: NormalForm, index: int, products: list[Array]) -> Step:
+    row = form.rows[index]
+    alone = sum(other.stage == row.stage and bool(other.residual) for other in form.rows) == 1
     found = np.concatenate(products)
     outside = float(np.mean((found < -NOISE) | (found > 2 + NOISE)))
-    product = f"{UNICODE.atom(row.residual)}·{UNICODE.atom(row.write)}"
-    return Step(index, product, float(found.min()), float(found.max()), outside)
+    return Step(index, _product(row), float(found.min()), float(found.max()), outside, alone and _along_itself(row))
+
+
+def _product(row: Row) -> str:
+    """a.b as text, the strength in front."""
+    taken = factored(row)
+    strength = "" if taken.strength == Term(1.0, (), None) else UNICODE.expression((taken.strength,))
+    return f"{UNICODE.product(strength, UNICODE.atom(taken.residual))}·{UNICODE.atom(row.write)}"
 
 
 def _share(found: list[NDArray[np.bool_]]) -> float:
@@ -222,12 +265,18 @@ def _proven(form: NormalForm, gate_range: tuple[float, float]) -> bool:
     )
 
 
-def _symmetric(row: Row, gate_range: tuple[float, float]) -> bool:
+def _along_itself(row: Row) -> bool:
+    """Whether the row is I - s e e^T, s a number and gates a head, on the state that it finds."""
     if row.previous or len(row.write) != 1 or len(row.residual) != 1:
         return False
     write, residual = row.write[0], row.residual[0]
-    gates = (*write.gates, *residual.gates)
-    if write.vector != residual.vector or any(gate.per == "channel" for gate in gates) or gate_range[0] < 0:
+    return write.vector == residual.vector and all(gate.per == "head" for gate in (*write.gates, *residual.gates))
+
+
+def _symmetric(row: Row, gate_range: tuple[float, float]) -> bool:
+    if not _along_itself(row) or gate_range[0] < 0:
         return False
+    write, residual = row.write[0], row.residual[0]
+    gates = (*write.gates, *residual.gates)
     strength = write.coefficient * residual.coefficient
     return strength >= 0 and strength * max(1.0, gate_range[1]) ** len(gates) <= 2

@@ -14,21 +14,26 @@ from archsearch.kernels.conformance.verdict import Verdict, worst
 
 STRENGTHS = (0.0, 1.0, 2.0)
 LOG_DECAYS = (0.0, -1e-4, -5.0, -50.0)
+RESET = -1e9
 LARGE = 1e4
 
 
 def edges_stay_finite(setting: Setting) -> Verdict:
-    """Strengths of 0, 1 and 2; log decays of 0, -1e-4, -5 and -50 at the larger chunk, where an exponent of the wrong
-    sign overflows; equal keys; zero vectors; values of 1e4. No NaN or Inf where the token loop has none; the error
-    is the number of such entries.
+    """Strengths of 0, 1 and 2; log decays of 0, -1e-4, -5 and -50 and resets, at the larger chunk, where an exponent
+    of the wrong sign overflows; equal keys; zero vectors; values of 1e4. No NaN or Inf where the token loop has none:
+    the error is the number of such entries. Where there are none, in float64, the results are the token loop's.
     """
+    name = "edges_stay_finite"
     verdicts: list[Verdict] = []
     short, long = setting.chunk_sizes
     for chunk, edges in ((short, _edges(setting, short + 1)), (long, _decay_edges(setting, long + 1))):
         for where, inputs in edges:
             found, expected = differentiate(setting.compiled(chunk), inputs), token_loop(setting.rule, inputs)
-            verdicts.append(Verdict("edges_stay_finite", float(_broken(found, expected)), 0.0, where))
-    return worst("edges_stay_finite", verdicts)
+            broken = _broken(found, expected)
+            verdicts.append(Verdict(name, float(broken), 0.0, where))
+            if not broken and setting.dtype == torch.float64:
+                verdicts += compare(setting, name, found, expected, where)
+    return worst(name, verdicts)
 
 
 def any_length_works(setting: Setting) -> Verdict:
@@ -46,6 +51,7 @@ def _decay_edges(setting: Setting, tokens: int) -> Iterator[tuple[str, Inputs]]:
     base = setting.inputs(replace(setting.shape, tokens=tokens))
     if any(operand.kind is Kind.LOG_DECAY for operand in setting.form.operands):
         yield from ((f"log decays of {number:g}", _filled(setting, base, "log decay", number)) for number in LOG_DECAYS)
+        yield "resets", _reset(setting, base, [tokens // 3, tokens - 2, tokens - 1])
 
 
 def _edges(setting: Setting, tokens: int) -> Iterator[tuple[str, Inputs]]:
@@ -67,6 +73,13 @@ def _edges(setting: Setting, tokens: int) -> Iterator[tuple[str, Inputs]]:
 def _filled(setting: Setting, base: Inputs, kind: str, number: float) -> Inputs:
     operands = {operand.name: operand for operand in setting.form.operands}
     return base.mapped(lambda name, tensor: torch.full_like(tensor, number) if _is(operands[name], kind) else tensor)
+
+
+def _reset(setting: Setting, base: Inputs, tokens: list[int]) -> Inputs:
+    """Log decays of RESET at some tokens: nothing from before is left."""
+    operands = {operand.name: operand for operand in setting.form.operands}
+    at = torch.tensor(tokens, device=setting.device)
+    return base.mapped(lambda name, x: x.index_fill(1, at, RESET) if _is(operands[name], "log decay") else x)
 
 
 def _is(operand: Operand, kind: str) -> bool:

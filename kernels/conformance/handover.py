@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -106,29 +106,51 @@ def value_heads_share_keys(setting: Setting) -> Verdict:
 
 
 def padding_never_leaks(setting: Setting) -> Verdict:
-    """Tokens of zeros before and after, whose log decay is 0, change neither outputs nor state. A rule that decays by a
-    number decays them too.
+    """Tokens of zeros before and after, whose log decay is 0, change neither outputs nor state, nor do they where rows
+    of a batch differ in length. A rule that decays by a number decays them too.
     """
     name, pad = "padding_never_leaks", setting.chunk_sizes[0] // 2 + 1
     if any(isinstance(decay.log_decay, float) for decay in setting.form.decays):
         return Verdict(name, 0.0, 0.0, "the rule decays by a number: no token of zeros is neutral")
     inputs = setting.inputs()
     signs = {operand.name for operand in setting.form.operands if operand.kind is Kind.SIGN}
-    padded = inputs.mapped(_padded(pad, signs))
-    slope = torch.nn.functional.pad(inputs.output_slope, (0, 0, 0, 0, pad, pad))
-    found = differentiate(setting.compiled(), replace(padded, output_slope=slope))
-    length = setting.shape.tokens
-    cut = _cut(found, pad, pad + length, slice(None))
-    return worst(name, compare(setting, name, cut, token_loop(setting.rule, inputs), f"{pad} tokens before and after"))
+    spans = [(pad + row, pad + setting.shape.tokens - 2 * row) for row in range(setting.shape.batch)]
+    rows = [inputs.rows(row, row + 1).tokens(0, end - start) for row, (start, end) in enumerate(spans)]
+    whole = setting.shape.tokens + 2 * pad
+    padded = [
+        replace(
+            row.mapped(_padded(start, whole - end, signs)),
+            output_slope=torch.nn.functional.pad(row.output_slope, (0, 0, 0, 0, start, whole - end)),
+        )
+        for row, (start, end) in zip(rows, spans, strict=True)
+    ]
+    found = differentiate(setting.compiled(), _stacked(padded))
+    verdicts: list[Verdict] = []
+    for row, (start, end) in enumerate(spans):
+        alone = Outcome(
+            found.output[row : row + 1],
+            found.state[row : row + 1],
+            {operand: gradient[row : row + 1] for operand, gradient in found.gradients.items()},
+        )
+        cut, where = _cut(alone, start, end, slice(None)), f"row {row}: {start} tokens before, {whole - end} after"
+        verdicts += compare(setting, name, cut, token_loop(setting.rule, rows[row]), where)
+    return worst(name, verdicts)
 
 
-def _padded(pad: int, signs: set[str]) -> Callable[[str, Tensor], Tensor]:
+def _padded(before: int, after: int, signs: set[str]) -> Callable[[str, Tensor], Tensor]:
     def padded(operand: str, tensor: Tensor) -> Tensor:
         neutral = 1.0 if operand in signs else 0.0
-        filler = tensor.new_full((tensor.shape[0], pad, *tensor.shape[2:]), neutral)
-        return torch.cat([filler, tensor, filler], dim=1)
+        fillers = [tensor.new_full((tensor.shape[0], pad, *tensor.shape[2:]), neutral) for pad in (before, after)]
+        return torch.cat([fillers[0], tensor, fillers[1]], dim=1)
 
     return padded
+
+
+def _stacked(rows: Sequence[Inputs]) -> Inputs:
+    """Rows of a batch put together."""
+    parts = ("initial_state", "output_slope", "state_slope")
+    tensors = {name: torch.cat([row.tensors[name] for row in rows]) for name in rows[0].tensors}
+    return Inputs(tensors, *(torch.cat([getattr(row, part) for row in rows]) for part in parts))
 
 
 def without_slopes_after(inputs: Inputs, end: int) -> Inputs:

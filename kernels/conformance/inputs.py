@@ -47,7 +47,7 @@ class Shape:
 
     @property
     def state(self) -> tuple[int, int, int, int]:
-        """The shape of the state."""
+        """The shape of the state, without a normaliser's column."""
         return (self.batch, self.value_heads, self.key_dim, self.value_dim)
 
 
@@ -87,20 +87,27 @@ def draw(
 ) -> Inputs:
     """Inputs of a rule, the same on every device: drawn in float64 on the CPU, then rounded.
 
-    Log decays and signs stay float32 where `dtype` has 16 bits, and so do the states.
+    Log decays and signs stay float32 where `dtype` has 16 bits, and so do the states. Where a read is normalised,
+    addresses and the column of ones are positive: the divisor of a rule that means it so is then far from 0.
     """
     generator = torch.Generator().manual_seed(seed)
     wide = dtype if dtype in (torch.float64, torch.float32) else torch.float32
     common = _normal(generator, (shape.batch, 1, shape.heads, shape.key_dim))
     tensors: dict[str, Tensor] = {}
+    normalised = form.read.normaliser is not None
+    state_shape = (*shape.state[:3], form.columns(shape.value_dim))
     for operand in form.operands:
         drawn = _operand(operand, shape, generator, difficulty, common)
+        drawn = drawn.abs() if normalised and operand.is_address else drawn
         kept = wide if operand.kind in (Kind.LOG_DECAY, Kind.SIGN) else dtype
         tensors[operand.name] = drawn.to(device=device, dtype=kept)
-    state = _normal(generator, shape.state).to(device=device, dtype=wide)
+    state = _normal(generator, state_shape)
+    if normalised:
+        state[..., -1].abs_()
+    state = state.to(device=device, dtype=wide)
     slope_shape = (shape.batch, shape.tokens, shape.value_heads, shape.value_dim)
     output_slope = _normal(generator, slope_shape).to(device=device, dtype=dtype)
-    return Inputs(tensors, state, output_slope, _normal(generator, shape.state).to(device=device, dtype=wide))
+    return Inputs(tensors, state, output_slope, _normal(generator, state_shape).to(device=device, dtype=wide))
 
 
 def _operand(

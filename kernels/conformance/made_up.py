@@ -33,6 +33,14 @@ SECOND = delta_write(k2, v2, strength=lam)
 ERASE = erase(e, strength=gamma)
 
 RULES: tuple[Rule, ...] = (
+    Rule("normalised_write", decay(g), write(k, v, strength=beta), read(q, normaliser=0.5), decay(h)),
+    Rule(
+        "normalised_delta",
+        decay(gc),
+        ERASE,
+        read(q, bonus=bonus(u, k, v2), normaliser=0.25),
+        delta_write(k, v2 - 0.5 * v, strength=beta, reads="previous"),
+    ),
     Rule(
         "joint", decay(g), simultaneous(erase(e, strength=0.5 * gamma), delta_write(k, v, strength=0.5 * beta)), read(q)
     ),

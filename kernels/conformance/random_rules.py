@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from archsearch.dsl import (
     Operand,
@@ -23,6 +24,28 @@ from archsearch.dsl import (
     value,
     write,
 )
+from archsearch.dsl.primitives import DeltaWrite, Erase, Write
+
+Option = TypeVar("Option")
+
+
+class Chance(Protocol):
+    """Where decisions come from: `random.Random`, or whoever wants to shrink them. Options stand with the simplest
+    first, and 0.45 is on the simpler side of every comparison with `random()`, all at multiples of 0.05.
+    """
+
+    def choice(self, seq: Sequence[Option], /) -> Option:
+        """One of the options."""
+        ...
+
+    def randint(self, a: int, b: int, /) -> int:
+        """A whole number from a to b, both included."""
+        ...
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+        ...
+
 
 NUMBERS = (0.25, 0.5, -0.5, 1.0)
 KEYS = tuple(key(name) for name in ("k", "k2", "e"))
@@ -39,23 +62,37 @@ DECAYS = (
     log_decay("hc", per="channel"),
     log_decay("gcs", per="channel", signed=True),
 )
+Substep = DeltaWrite | Erase | Write
 
 
 def random_rule(seed: int) -> Rule:
     """A closed rule: 1 to 4 substeps, some in groups, up to 3 decays and the read anywhere; small coefficients keep
     most of them tame.
     """
-    chance = Random(seed)
+    return Rule(f"random_{seed}", *_steps(Random(seed)))
+
+
+def wider_rule(chance: Chance, name: str) -> Rule:
+    """The same grammar and, seldom, a second group of steps that act together."""
+    steps = _steps(chance)
+    pairs = [i for i in range(len(steps) - 1) if all(isinstance(step, Substep) for step in steps[i : i + 2])]
+    if pairs and chance.random() >= 0.8:
+        start = chance.choice(pairs)
+        steps[start : start + 2] = [simultaneous(*steps[start : start + 2])]
+    return Rule(name, *steps)
+
+
+def _steps(chance: Chance) -> list[Any]:
     substeps = [_substep(chance, first=i == 0) for i in range(chance.choice((1, 1, 2, 2, 3, 4)))]
     steps: list[Any] = _grouped(chance, substeps)
     for _ in range(chance.choice((0, 1, 1, 2, 3))):
         steps.insert(chance.randint(0, len(steps)), decay(_log_decay(chance)))
     place = len(steps) if chance.random() < 0.6 else chance.randint(0, len(steps))
     steps.insert(place, _read(chance))
-    return Rule(f"random_{seed}", *steps)
+    return steps
 
 
-def _grouped(chance: Random, substeps: list[Any]) -> list[Any]:
+def _grouped(chance: Chance, substeps: list[Any]) -> list[Any]:
     if len(substeps) < 2 or chance.random() < 0.6:
         return list(substeps)
     start = chance.randint(0, len(substeps) - 2)
@@ -63,7 +100,7 @@ def _grouped(chance: Random, substeps: list[Any]) -> list[Any]:
     return [*substeps[:start], simultaneous(*substeps[start:end]), *substeps[end:]]
 
 
-def _substep(chance: Random, *, first: bool) -> Any:
+def _substep(chance: Chance, *, first: bool) -> Any:
     reads = "previous" if chance.random() < 0.2 else None
     kind = chance.choice(("delta", "delta", "write") if first else ("delta", "write", "erase", "erase"))
     if kind == "erase":
@@ -75,7 +112,7 @@ def _substep(chance: Random, *, first: bool) -> Any:
     )
 
 
-def _residual(chance: Random) -> Any:
+def _residual(chance: Chance) -> Any:
     draw = chance.random()
     if draw < 0.5:
         return None
@@ -84,7 +121,7 @@ def _residual(chance: Random) -> Any:
     return _address(chance)
 
 
-def _address(chance: Random) -> Any:
+def _address(chance: Chance) -> Any:
     base = _term(chance, chance.choice((*KEYS, *KEYS, *QUERIES)), KEY_GATES)
     if chance.random() < 0.75:
         return base
@@ -92,12 +129,12 @@ def _address(chance: Random) -> Any:
     return base + other if chance.random() < 0.5 else base - other
 
 
-def _target(chance: Random) -> Any:
+def _target(chance: Chance) -> Any:
     base = _term(chance, chance.choice(VALUES), (VALUE_GATE,))
     return base if chance.random() < 0.8 else base - 0.5 * chance.choice(VALUES)
 
 
-def _term(chance: Random, vector: Any, channel_gates: tuple[Operand, ...]) -> Any:
+def _term(chance: Chance, vector: Any, channel_gates: tuple[Operand, ...]) -> Any:
     draw = chance.random()
     if draw < 0.6:
         return vector
@@ -106,7 +143,7 @@ def _term(chance: Random, vector: Any, channel_gates: tuple[Operand, ...]) -> An
     return chance.choice(GATES) * vector if draw < 0.9 else chance.choice(NUMBERS) * vector
 
 
-def _strength(chance: Random) -> Any:
+def _strength(chance: Chance) -> Any:
     draw = chance.random()
     if draw < 0.6:
         return chance.choice(GATES)
@@ -115,11 +152,11 @@ def _strength(chance: Random) -> Any:
     return chance.choice(GATES) * chance.choice(GATES) if draw < 0.9 else 0.5 * chance.choice(GATES)
 
 
-def _log_decay(chance: Random) -> Any:
+def _log_decay(chance: Chance) -> Any:
     return chance.choice((*DECAYS, *DECAYS, -0.1, 0.0))
 
 
-def _read(chance: Random) -> Any:
+def _read(chance: Chance) -> Any:
     extra = None
     if chance.random() < 0.2:
         extra = bonus(_address(chance), _address(chance), _target(chance))

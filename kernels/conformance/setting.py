@@ -90,11 +90,12 @@ def differentiate(compiled: CompiledRule, inputs: Inputs, *, cu_seqlens: Tensor 
     return Outcome(result.output.detach(), result.state.detach(), gradients)
 
 
-def token_loop(rule: Rule, inputs: Inputs) -> Outcome:
+def token_loop(rule: Rule, inputs: Inputs, *, cu_seqlens: Tensor | None = None) -> Outcome:
     """The meaning of the rule on these inputs, in float64."""
     double = inputs.mapped(lambda _, tensor: tensor.double())
     slopes = (inputs.output_slope.double(), inputs.state_slope.double())
-    return differentiate(compile(rule, "reference"), Inputs(double.tensors, inputs.initial_state.double(), *slopes))
+    inputs = Inputs(double.tensors, inputs.initial_state.double(), *slopes)
+    return differentiate(compile(rule, "reference"), inputs, cu_seqlens=cu_seqlens)
 
 
 SMALLEST = 1e-3

@@ -8,18 +8,29 @@ import torch
 
 from archsearch.dsl import Rule
 from archsearch.errors import BackendError
-from archsearch.kernels.conformance import agreement, causality, derivatives, edges, handover, limits, repeats
+from archsearch.kernels.conformance import (
+    agreement,
+    causality,
+    derivatives,
+    edges,
+    handover,
+    limits,
+    meaning,
+    repeats,
+)
 from archsearch.kernels.conformance.inputs import Shape
 from archsearch.kernels.conformance.setting import Setting
 from archsearch.kernels.conformance.tolerances import TABLE
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import Backend
+from archsearch.lowering import lower
 
 Property = Callable[[Setting], Verdict]
 
 PROPERTIES: dict[str, Property] = {
     check.__name__: check
     for check in (
+        meaning.token_loop_follows_the_steps,
         agreement.chunk_matches_token_loop,
         handover.pieces_equal_whole,
         handover.steps_equal_whole,
@@ -105,6 +116,14 @@ def setting_of(
     if shape is None and chunk_sizes is not None:
         shape = Shape(sizes.batch, 2 * max(chosen) + 3, sizes.heads, sizes.value_heads, sizes.key_dim, sizes.value_dim)
     return Setting(rule, backend, place, kind, shape or sizes, chosen, seed, strict)
+
+
+def interpreted_sizes(rule: Rule) -> tuple[Shape, tuple[int, int]]:
+    """The smallest two chunk sizes that the kernels have, for Triton's interpreter. A chunk holds at least 32 rows, so
+    one of a single row a token is twice as long.
+    """
+    small = 32 if len(lower(rule).rows) == 1 else 16
+    return Shape(batch=1, tokens=4 * small + 3, heads=1, value_heads=1, key_dim=5, value_dim=7), (small, 2 * small)
 
 
 def _dtype(device: torch.device, *, triton: bool) -> torch.dtype:

@@ -20,7 +20,7 @@ class Quantity(Enum):
 
 TABLE: dict[torch.dtype, dict[Quantity, float]] = {
     # The chunkwise algebra is exact: what is left is rounding, amplified by the triangular solve of correlated keys.
-    torch.float64: {Quantity.VALUE: 1e-9, Quantity.GRADIENT: 1e-9, Quantity.GATE_GRADIENT: 1e-9},
+    torch.float64: {Quantity.VALUE: 1e-10, Quantity.GRADIENT: 1e-10, Quantity.GATE_GRADIENT: 1e-10},
     # Rounding of 6e-8 summed over a chunk. Gate gradients are differences of large sums.
     torch.float32: {Quantity.VALUE: 1e-4, Quantity.GRADIENT: 1e-4, Quantity.GATE_GRADIENT: 1e-3},
     # The bounds that flash-linear-attention holds its own kernels to; operands and products are rounded to 8 bits.

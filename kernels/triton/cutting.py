@@ -193,7 +193,7 @@ class _Cutter:
             own("bonus_address", Kind.KEY, read.bonus.address),
             own("bonus_target", Kind.VALUE, read.bonus.target),
         )
-        return Read(slot, decays, own("read", Kind.QUERY, read.address), bonus, read.scale)
+        return Read(slot, decays, own("read", Kind.QUERY, read.address), bonus, read.scale, read.normaliser)
 
     def _expression(self, name: str, kind: Kind, parts: list[Part | None]) -> Expression:
         return self._scaled(f"{name}_scale", self._vector(name, kind, parts), parts, parts) if any(parts) else ()

@@ -22,6 +22,8 @@ ROWS = 64
 """Rows a chunk by default."""
 SHORTEST_PIECE = 16
 """Chunks that a piece has at least where pieces of a sequence run side by side: each costs its transition."""
+SHARED_MEMORY = 229376
+"""Bytes of shared memory on sm_90 for the tiles of a serial kernel and the state that it writes."""
 MANY_ROWS = 1 << 18
 """Tokens times heads from which on tensor descriptors, which the host makes for a call, save more than they cost."""
 
@@ -88,6 +90,9 @@ class Problem:
     bonus: bool
     moved: int
     """Tiles of K channels that move the state: those of residuals and writes."""
+    key_tiles: int
+    value_tiles: int
+    """Tiles of K and of V channels that a serial kernel loads for a chunk."""
     key_dim: int
     value_dim: int
     tokens: int
@@ -116,7 +121,7 @@ def plan(problem: Problem, chunk_size: int | None) -> Plan:
     chunk = tokens_of_chunk(problem.span, chunk_size)
     precision = "tf32x3" if problem.dtype == torch.float32 else "tf32"
     segments = _segments(problem, chunk)
-    serial = _serial(problem, keys, values, wide=wide, segments=segments)
+    serial = _serial(problem, chunk, keys, values, wide=wide, segments=segments)
     return Plan(
         chunk=chunk,
         key_size=keys,
@@ -154,16 +159,24 @@ def group_of(programs: int, processors: int) -> int:
     return group
 
 
-def _serial(problem: Problem, keys: int, values: int, *, wide: bool, segments: int) -> Serial:
+def _serial(problem: Problem, chunk: int, keys: int, values: int, *, wide: bool, segments: int) -> Serial:
     """The transposed state [BV, K] stays in registers; a product's left operand wants 64 rows a group of four warps."""
     if wide or keys > 128:
         return Serial(
             min(values, 16 if wide and keys > 128 else 32), 4, 1 if wide or keys > 128 else 2, descriptors=False
         )
     filled = problem.lanes * segments * 8 >= problem.processors * 7
-    block = 128 if values >= 128 and filled else 64
-    stages = 2 if problem.channel and problem.residual and problem.span == 1 else 3  # else shared memory runs out
-    return Serial(min(values, block), 8 if min(values, block) == 128 else 4, stages, descriptors=_describable(problem))
+    block = min(values, 128 if values >= 128 and filled else 64)
+    stages = 2 if problem.channel and problem.residual and problem.span == 1 else 3
+    stages = min(stages, _stages(problem, chunk, keys, block))
+    return Serial(block, 8 if block == 128 else 4, stages, descriptors=_describable(problem))
+
+
+def _stages(problem: Problem, chunk: int, keys: int, block: int) -> int:
+    """How often a chunk's bfloat16 tiles, the inverse and the reads among them, fit in shared memory; 1 at least."""
+    squares = chunk * chunk * problem.span * (problem.span + 1)
+    tiles = chunk * (problem.key_tiles * keys + problem.value_tiles * block)
+    return max(1, (SHARED_MEMORY - 2 * keys * block) // (2 * (tiles + squares)))
 
 
 def _pieces(scan: Serial, rows: int) -> Serial:

@@ -209,6 +209,8 @@ def setup(
         residual=rule.residual,
         bonus=rule.bonus,
         moved=rule.moved,
+        key_tiles=rule.moved + 1 if rule.channel else sum(has_keys for _, has_keys in rule.tiles),
+        value_tiles=max(1, sum(not has_keys for _, has_keys in rule.tiles)),
         key_dim=sizes.key_dim,
         value_dim=sizes.value_dim,
         tokens=sizes.tokens,

@@ -28,13 +28,17 @@ def evidence(module: Module, trained: nn.Module) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     sizes = plan_layer(module.rule, module.width, module.heads, module.layer).sizes
     operands = {name: _drawn(operand, sizes, generator) for name, operand in module.rule.operands.items()}
-    state = torch.randn(1, sizes.value_heads, sizes.key, sizes.value, generator=generator)
+    form = lower(module.rule)
+    state = torch.randn(1, sizes.value_heads, sizes.key, form.columns(sizes.value), generator=generator)
+    if form.read.normaliser is not None:  # far from a divisor of 0
+        state[..., -1].abs_()
+        operands = {name: x.abs() if module.rule.operands[name].is_address else x for name, x in operands.items()}
     loop = compile(module.rule, backend="reference")
     result = loop(initial_state=state.double(), scale=None, cu_seqlens=None, **_double(operands))
     inputs = _inputs(module, generator)
     with torch.no_grad():
         output = trained(next(iter(inputs.values())))[:, -KEPT:]
-    variables = names_of(lower(module.rule)).all
+    variables = names_of(form).all
     return {
         **{f"operand.{name}": tensor for name, tensor in zip(variables, operands.values(), strict=True)},
         "state": state,

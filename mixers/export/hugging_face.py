@@ -44,12 +44,12 @@ def config_keys(module: Module) -> dict[str, Any]:
     if module.model is None:
         return {"model_type": model_type(module)}
     home = f"modeling_{module.name}"
-    kinds = {"rule": "linear_attention", "conv": "linear_attention", "attention": "full_attention"}
+    kinds = {"attention": "full_attention", "mla": "full_attention", "window": "sliding_attention"}
     return {
         "model_type": model_type(module),
         "architectures": ["ArchsearchForCausalLM"],
         "auto_map": {"AutoConfig": f"{home}.ArchsearchConfig", "AutoModelForCausalLM": f"{home}.ArchsearchForCausalLM"},
-        "layer_types": [kinds[entry] for entry in module.model.entries],
+        "layer_types": [kinds.get(entry, "linear_attention") for entry in module.model.entries],
         "bos_token_id": BYTES if module.text and module.vocabulary > BYTES else None,
         "eos_token_id": None,
         "dtype": "float32",

@@ -37,9 +37,20 @@ def kernel_pieces(form: NormalForm, names: Names) -> list[str]:
         *([template(f"gram_{chunkwise.kind}")] if chunkwise.rows else []),
         template(
             "mix",
+            function="mix" if form.read.normaliser is None else "unnormalised",
             scale="K ** -0.5" if fixed is None else f"{fixed:g}",
             default_scale="state.shape[2] ** -0.5" if fixed is None else repr(float(fixed)),
             typed=names[typed],
         ),
+        *_normalised(form, names),
         template("chosen"),
     ]
+
+
+def _normalised(form: NormalForm, names: Names) -> list[str]:
+    """The function that counts what is written and divides by it, where a read is normalised."""
+    if form.read.normaliser is None:
+        return []
+    values = [names[operand] for operand in form.operands if operand.kind is Kind.VALUE]
+    given = ", ".join(f"{name}=counted(operands.{name}, spare)" for name in values)
+    return [template("normalised", least=repr(float(form.read.normaliser)), values=given)]

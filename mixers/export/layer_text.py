@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from archsearch.lowering import lower
 from archsearch.mixers.export.lines import Group, Names, call, laid_out, unpacked
 from archsearch.mixers.export.operand_text import INDENT, VALUES, OperandText, described, inputs, lift
 from archsearch.mixers.export.templates import template
 from archsearch.mixers.layer import options as o
-from archsearch.mixers.layer.plan import LayerPlan, Part
+from archsearch.mixers.layer.plan import TOKEN_SHIFT, LayerPlan, Part
 
 SPACE = " " * INDENT
+CURVES = {"swish": "F.silu(gate)", "sigmoid": "torch.sigmoid(gate)", "linear": "gate"}
 
 
 class LayerText:
@@ -21,7 +23,7 @@ class LayerText:
         self.plan = plan
         self.names = names
         variables = {part.name: names[part.operand] for part in plan.parts}
-        self.operands = {part.name: _operand_text(part, names, variables) for part in plan.parts}
+        self.operands = {part.name: _operand_text(part, plan, names, variables) for part in plan.parts}
 
     def pieces(self, also: Collection[str] = ()) -> list[str]:
         """Helpers, cache and class, in the order in which they stand; `also` names templates that others need."""
@@ -40,8 +42,11 @@ class LayerText:
             "rates": " rates(" in body,
             "step_bias": " step_bias(" in body,
             "sign_bias": " sign_bias(" in body,
+            "ramp_bias": " ramp_bias(" in body,
             "lift": " Lift(" in body,
             "convolution": bool(self.plan.convolutions),
+            "delayed": " delayed(" in body,
+            "decayed_sum": " decayed_sum(" in body,
             "cache": True,
         }
 
@@ -58,7 +63,7 @@ class LayerText:
                 "",
                 *self._forward(),
                 "",
-                template("mixer_methods", cache=self._cache()),
+                template("mixer_methods", cache=self._cache(), columns=self._columns()),
             ]
         )
 
@@ -76,6 +81,7 @@ class LayerText:
             ),
             *self._rows(),
             f"{SPACE}self.projection = normal(sum(self.rows), hidden_size)",
+            *self._shift(),
             *self._sources(),
             *self._convolutions(),
             *self._output_weights(),
@@ -85,6 +91,29 @@ class LayerText:
         rows = [_total(block) if len(block) > 1 else block[0].inputs for block in self._blocks()]
         rows += [] if self.plan.gate_map is None else [inputs(self.plan.gate_map, VALUES)]
         return [call("self.rows = [", rows, "]", INDENT)]
+
+    def _shift(self) -> list[str]:
+        """How much of the token before each operand and the gate see, and how many rows each has."""
+        if not self.plan.layer.token_shift:
+            return []
+        rows = [each.inputs for each in self.operands.values() if each.part.inputs]
+        rows += [] if self.plan.gate_map is None else [inputs(self.plan.gate_map, VALUES)]
+        ramp = "1 - torch.arange(hidden_size) / hidden_size"
+        return [
+            call("self.shifted = [", rows, "]", INDENT),
+            f"{SPACE}self.shift = constant(({ramp}).repeat(len(self.shifted), 1))",
+        ]
+
+    def _projected(self) -> list[str]:
+        """The fused product, of the token or of its mix with the token before."""
+        if not self.plan.layer.token_shift:
+            return ["mixed = F.linear(x, self.projection)"]
+        return [
+            f"step = delayed(x, {_memory(self.plan, TOKEN_SHIFT)}, cu_seqlens) - x",
+            "each = zip(self.shift[:, None].to(self.projection.dtype), self.shifted, strict=True)",
+            "shift = torch.cat([share.expand(rows, -1) for share, rows in each])",
+            "mixed = F.linear(x, self.projection) + F.linear(step, self.projection * shift)",
+        ]
 
     def _sources(self) -> list[str]:
         """The weights of each operand that has some beside its rows of the projection."""
@@ -105,6 +134,9 @@ class LayerText:
     def _output_weights(self) -> list[str]:
         gate = self.plan.gate_map
         entries = {"norm": "torch.ones(head_v_dim)"}
+        if self.plan.layer.output_norm == "group":
+            shape = "num_v_heads, head_v_dim"
+            entries = {"norm": f"torch.ones({shape})", "norm_bias": f"torch.zeros({shape})"}
         if gate is not None and gate != o.Linear():
             entries["lift"] = lift(gate, VALUES)
         if self.plan.skipped is not None:
@@ -130,7 +162,7 @@ class LayerText:
 
     def _forward(self) -> list[str]:
         gate = [] if self.plan.gate_map is None else ["gate"]
-        lines = [template("mixer_forward_head"), f"{SPACE}mixed = F.linear(x, self.projection)"]
+        lines = [template("mixer_forward_head"), *(SPACE + line for line in self._projected())]
         if self.plan.rotary:
             lines.append(f"{SPACE}positions = positions_of(x, None if cache is None else cache.position, cu_seqlens)")
         variables = [*map(_variable, self._blocks()), *gate]
@@ -168,25 +200,48 @@ class LayerText:
         skipped = self.plan.skipped
         skip = [] if skipped is None else [f"o = o + self.output.D[:, None] * exact({self.operands[skipped].variable})"]
         norm = "o = F.rms_norm(o, o.shape[-1:], exact(self.output.norm), self.norm_eps)"
+        if layer.output_norm == "group":
+            norm = "o = F.layer_norm(o, o.shape[-1:], eps=self.norm_eps) * exact(self.output.norm)"
+            norm += f"\n{SPACE}o = o + exact(self.output.norm_bias)"
         last = "return F.linear(o.flatten(-2).to(mixed.dtype), self.output.projection)"
         if gate is None:
             return [*skip, norm, last]
         raw = "gate" if gate == o.Linear() else "self.output.lift(gate)"
-        gated = f"o = o * {'F.silu' if layer.output_gate == 'swish' else 'torch.sigmoid'}(gate)"
+        gated = f"o = o * {CURVES[layer.output_gate]}"
         ordered = [gated, norm] if layer.gate_first else [norm, gated]
         return [*skip, f"gate = exact({raw}).unflatten(-1, ({VALUES.inside.shape}))", *ordered, last]
+
+    def _columns(self) -> str:
+        """Columns of the state as code."""
+        more = lower(self.plan.rule).columns(0)
+        return f"self.head_v_dim + {more}" if more else "self.head_v_dim"
 
     def _cache(self) -> str:
         """The memory before the first token, as a line of code."""
         convolutions = "[each.empty(batch) for each in self.convolutions]" if self.plan.convolutions else "[]"
         position = ["state.new_zeros(batch, dtype=torch.int64)"] if self.plan.rotary else []
-        return call("return Cache(", ["state", convolutions, *position], indent=INDENT)
+        kept = ["weight.new_zeros(batch, weight.shape[1])"] if self.plan.layer.token_shift else []
+        for each in self.operands.values():
+            if each.part.remembers:
+                tensor = "state" if isinstance(each.part.source, o.Preconditioner) else "weight"
+                kept.append(f"{tensor}.new_zeros(batch, {each.size.inside.shape})")
+        if not kept:
+            return call("return Cache(", ["state", convolutions, *position], indent=INDENT)
+        memories = call("memories = [", kept, "]", INDENT)
+        made = call("return Cache(", ["state", convolutions, *position, "memories=memories"], indent=INDENT)
+        return f"{memories}\n{made}"
 
 
-def _operand_text(part: Part, names: Names, variables: Mapping[str, str]) -> OperandText:
+def _operand_text(part: Part, plan: LayerPlan, names: Names, variables: Mapping[str, str]) -> OperandText:
     sign = part.operand.sign
-    origin = "" if part.origin is None else variables[part.origin]
-    return OperandText(part, variables[part.name], origin, "" if sign is None else names[sign])
+    origins = tuple(variables[origin] for origin in part.origins)
+    memory = _memory(plan, part.name) if part.remembers else ""
+    return OperandText(part, variables[part.name], origins, "" if sign is None else names[sign], memory)
+
+
+def _memory(plan: LayerPlan, name: str) -> str:
+    """What the cache keeps under a name, as code."""
+    return f"None if cache is None else cache.memories[{list(plan.memories).index(name)}]"
 
 
 def _variable(block: Sequence[OperandText]) -> str:

@@ -14,15 +14,18 @@ from archsearch.lowering.display import equation
 from archsearch.mixers.export.kernel_text import kernel_pieces, names_of
 from archsearch.mixers.export.layer_text import LayerText
 from archsearch.mixers.export.lines import WIDTH
-from archsearch.mixers.export.model_text import model_needs, model_pieces
+from archsearch.mixers.export.model_text import model_needs, model_pieces, scans
 from archsearch.mixers.export.module import Module
+from archsearch.mixers.export.scan_text import scan_text
 from archsearch.mixers.export.templates import template
 from archsearch.mixers.export.triton_text import launching_code, triton_text
 from archsearch.mixers.layer.planning import plan_layer
 from archsearch.mixers.zoo import rules
 
 IMPORTS: tuple[tuple[str, str | None], ...] = (
+    ("collections.abc", "Callable"),
     ("collections.abc", "Mapping"),
+    ("collections.abc", "Sequence"),
     ("dataclasses", "dataclass"),
     ("itertools", "pairwise"),
     ("json", None),
@@ -52,6 +55,7 @@ def module_text(module: Module) -> str:
         *layer.pieces(needs),
         *model,
         triton_text(form, module.name),
+        *([scan_text()] if scans(module.model) else []),
         template("weights", model="Mixer" if module.model is None else "LanguageModel"),
         *([_complete(module)] if module.text else []),
     ]
@@ -60,8 +64,8 @@ def module_text(module: Module) -> str:
 
 
 def source_of(rule: Rule) -> str | None:
-    """The first line of the zoo's module that holds this rule: its name and its paper."""
-    for name in rules:
+    """The first line of the zoo's module that holds this rule, best under its own name: its name and its paper."""
+    for name in sorted(rules, key=lambda name: name != rule.name):
         if rules[name].hash == rule.hash:
             documentation = import_module(f"archsearch.mixers.{name}").__doc__ or ""
             return documentation.strip().splitlines()[0]

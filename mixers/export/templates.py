@@ -9,6 +9,9 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
+from archsearch.mixers.export.linking import Source, defined_in
+from archsearch.mixers.export.scan_text import scan_names
+
 FOLDER = files("archsearch.mixers.export").joinpath("templates")
 
 LOCALS = (
@@ -18,6 +21,7 @@ LOCALS = (
     "before",
     "cache",
     "chunk",
+    "columns",
     "cu_seqlens",
     "end",
     "entering",
@@ -50,6 +54,7 @@ LOCALS = (
     "self",
     "sizes",
     "solved",
+    "spare",
     "state",
     "step",
     "target",
@@ -65,6 +70,9 @@ LOCALS = (
     "sys",
     "torch",
 )
+SHARED = ("attending",)
+"""Modules of the layer's floor that a generated file may carry; see `shared`."""
+
 TOP_LEVEL = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 
 
@@ -72,6 +80,12 @@ def template(name: str, /, **holes: str) -> str:
     """templates/<name>.txt with its holes filled, without the last newline; a name without an ending is Python."""
     text = FOLDER.joinpath(f"{name}.txt" if "." in name else f"{name}.py.txt").read_text(encoding="utf-8").rstrip("\n")
     return Template(text).substitute(holes) if holes else text
+
+
+def shared(name: str) -> str:
+    """A module of the layer's floor that needs torch alone, as it stands there, without its imports."""
+    text = files("archsearch.mixers.layer").joinpath(f"{name}.py").read_text(encoding="utf-8")
+    return Source.of(name, text).text.replace("@dataclass(slots=True)", "@dataclass")
 
 
 def definitions(text: str) -> set[str]:
@@ -83,7 +97,8 @@ def definitions(text: str) -> set[str]:
 def defined() -> frozenset[str]:
     """Every function and class that a generated file may define itself, its kernels aside."""
     texts = (entry.read_text(encoding="utf-8") for entry in FOLDER.iterdir() if entry.name.endswith(".py.txt"))
-    return frozenset({"Operands", "Mixer", "token", "spread", "chunkwise", "longer"}.union(*map(definitions, texts)))
+    names = {"Operands", "Mixer", "token", "spread", "chunkwise", "longer", "mix", "unnormalised"}
+    return frozenset(names.union(*map(definitions, texts), *map(defined_in, map(shared, SHARED)), scan_names()))
 
 
 def taken() -> frozenset[str]:

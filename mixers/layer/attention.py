@@ -1,7 +1,8 @@
-"""The partners of a hybrid: causal softmax attention, and a short convolution that looks a few tokens back."""
+"""Partners of a hybrid: softmax attention, whole or in a window; a short convolution that looks a few tokens back."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -9,73 +10,90 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from archsearch.errors import ConfigError, OperandError
+from archsearch.mixers.layer.attending import TokenCache, attended, laid_out
 from archsearch.mixers.layer.cache import positions_of
 from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.initialisation import Stream
-from archsearch.mixers.layer.packing import Packing, packing_of
+from archsearch.mixers.layer.packing import packing_of
 from archsearch.mixers.layer.rotary import rotated
 from archsearch.mixers.layer.shapes import as_channels, as_heads, parted
 
 
-@dataclass(slots=True)
-class AttentionCache:
-    """Keys and values [B, H, tokens, D] of what was seen: it grows with the sequence. It carries no gradient."""
+class TokenMixer(nn.Module, ABC):
+    """Attention of any kind: what it sees of whole sequences, of packed ones, and of those in a cache."""
 
-    keys: Tensor
-    values: Tensor
+    def forward(self, x: Tensor, cache: TokenCache | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
+        """[B, T, width] -> the same; `cache` and cu_seqlens as in `Mixer`. Errors: OperandError for another's cache."""
+        packing = packing_of(x, cu_seqlens)
+        if cache is None:
+            sequence = None if packing is None else packing.sequence
+            return self.seen(x, positions_of(x, packing, None), sequence=sequence)
+        _check(self, cache, len(x) if packing is None else packing.sequences)
+        if packing is None:
+            return self.seen(x, cache.positions(x.shape[1]), cache)
+        rows, here = laid_out(x, packing.offsets)
+        return self.seen(rows, cache.positions(rows.shape[1]), cache, here)[here][None]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of keys and values, all sequences."""
-        return self.keys.nbytes + self.values.nbytes
+    @abstractmethod
+    def seen(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        cache: TokenCache | None = None,
+        here: Tensor | None = None,
+        *,
+        sequence: Tensor | None = None,
+    ) -> Tensor:
+        """[B, T, width] -> the same. positions [B or 1, T]: of the tokens in their sequences. cache: of what came
+        before; here [B, T]: which rows are tokens, first in each sequence. sequence [T]: packed ones, by number."""
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens were seen."""
-        return self.keys.shape[2]
+    @abstractmethod
+    def init_cache(self, batch: int) -> TokenCache:
+        """No token seen, for `batch` sequences."""
 
 
-class Attention(nn.Module):
+class Attention(TokenMixer):
     """Causal softmax attention with rotary positions: [B, T, width] -> [B, T, width].
 
-    Errors: ConfigError when the heads do not divide the width into even parts.
+    window: tokens that each sees, itself among them; None is all before it. The cache keeps no more than it needs of
+    them: keys and values [B, tokens, H, D], the last window - 1.
+
+    Errors: ConfigError when the heads do not divide the width into even parts, or for a window below 1.
     """
 
-    def __init__(self, width: int, heads: int, stream: Stream | None = None) -> None:
+    def __init__(self, width: int, heads: int, window: int | None = None, *, stream: Stream | None = None) -> None:
         super().__init__()
         if width % heads or (width // heads) % 2:
             raise ConfigError(
                 f"attention needs heads of even width; got width={width}, heads={heads}. Change one of them"
             )
+        if window is not None and window < 1:
+            raise ConfigError(f"attention needs a window of at least one token; got window={window}")
         stream = stream or Stream.fresh()
-        self.heads, self.dim = heads, width // heads
+        self.heads, self.dim, self.window = heads, width // heads, window
         self.projection = nn.Parameter(torch.cat([(stream / name).normal(width, width) for name in ("q", "k", "v")]))
         self.output = nn.Parameter((stream / "output").normal(width, width))
 
-    def forward(self, x: Tensor, cache: AttentionCache | None = None, cu_seqlens: Tensor | None = None) -> Tensor:
-        """[B, T, width] -> the same; goes on after `cache`, which grows in place. cu_seqlens packs, without a cache.
-
-        Errors: OperandError for a cache together with cu_seqlens.
-        """
-        packing = packing_of(x, cu_seqlens)
-        if cache is not None and packing is not None:
-            raise OperandError(
-                "attention decodes with a cache or reads packed sequences, not both. Leave cu_seqlens out"
-            )
-        past = 0 if cache is None else cache.tokens
-        positions = positions_of(x, packing, None) + past
+    def seen(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        cache: TokenCache | None = None,
+        here: Tensor | None = None,
+        *,
+        sequence: Tensor | None = None,
+    ) -> Tensor:
+        """[B, T, width] -> the same; see `TokenMixer`."""
         q, k, v = parted(as_heads(F.linear(x, self.projection), self.dim), self.heads, dim=2)
-        q, k, v = (y.transpose(1, 2) for y in (rotated(q, positions), rotated(k, positions), v))
+        q, k, present = rotated(q, positions), rotated(k, positions), None
         if cache is not None:
-            k, v = _grown(cache, k, v)
-        mask = _mask(x, past, packing)
-        o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        return F.linear(as_channels(o.transpose(1, 2)), self.output)
+            (k, v), present = cache.grow((k, v), here, None if self.window is None else self.window - 1)
+        o = attended(q, k, v, window=self.window, sequence=sequence, present=present)
+        return F.linear(as_channels(o), self.output)
 
-    def init_cache(self, batch: int) -> AttentionCache:
+    def init_cache(self, batch: int) -> TokenCache:
         """No token seen, for `batch` sequences."""
-        empty = self.projection.new_zeros(batch, self.heads, 0, self.dim)
-        return AttentionCache(empty, empty)
+        return no_tokens(self.projection, batch, (self.heads, self.dim), (self.heads, self.dim))
 
 
 @dataclass(slots=True)
@@ -111,20 +129,22 @@ class ConvolutionMixer(nn.Module):
         return ConvolutionCache(self.projection.new_zeros(batch, kernel - 1, width))
 
 
-def _grown(cache: AttentionCache, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """All keys and values with the new ones; the cache keeps them."""
-    k = torch.cat([cache.keys.to(k.dtype), k], dim=2)
-    v = torch.cat([cache.values.to(v.dtype), v], dim=2)
-    cache.keys, cache.values = k.detach(), v.detach()
-    return k, v
+def no_tokens(like: Tensor, batch: int, *shapes: tuple[int, ...]) -> TokenCache:
+    """A cache of `batch` sequences without a token, whose rows have these shapes."""
+    seen = torch.zeros(batch, dtype=torch.int64, device=like.device)
+    return TokenCache([like.new_zeros(batch, 0, *shape) for shape in shapes], seen)
 
 
-def _mask(x: Tensor, past: int, packing: Packing | None) -> Tensor | None:
-    """[T, past + T], True where a token sees another; None where the whole piece is plainly causal."""
-    tokens = x.shape[1]
-    if packing is not None:
-        same = packing.sequence[:, None] == packing.sequence
-        return same & (packing.place[:, None] >= packing.place)
-    if past == 0:
-        return None
-    return torch.ones(tokens, past + tokens, dtype=torch.bool, device=x.device).tril(past)
+def _check(mixer: TokenMixer, cache: TokenCache, sequences: int) -> None:
+    """OperandError for a cache of another layer, or of another number of sequences."""
+    if not isinstance(cache, TokenCache):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OperandError(f"cache must come from init_cache({sequences}); got {type(cache).__name__}")
+    if len(cache.seen) != sequences:
+        raise OperandError(
+            f"the cache must hold {sequences} sequences; got {len(cache.seen)}. Use init_cache({sequences})"
+        )
+    held, own = ([list(row.shape[2:]) for row in each.rows] for each in (cache, mixer.init_cache(0)))
+    if held != own:
+        raise OperandError(
+            f"the cache holds {held} a token; this layer needs {own}. Use its own init_cache({sequences})"
+        )

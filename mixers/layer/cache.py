@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -15,17 +15,19 @@ class MixerCache:
     """A mixer's memory. It carries no gradient.
 
     state: [B, HV, K, V], float32 (float64 in a float64 layer). convolutions: one [B, W - 1, C] a convolution.
-    position: [B] tokens seen, where positions count, else None.
+    position: [B] tokens seen, where positions count, else None. memories: what operands need of the tokens before,
+    [B, heads, dim] by name, and the token before [B, width] under `TOKEN_SHIFT`; sums in the dtype of the state.
     """
 
     state: Tensor
     convolutions: tuple[Tensor, ...]
     position: Tensor | None = None
+    memories: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of state and convolution inputs, all sequences."""
-        return sum(tensor.nbytes for tensor in (self.state, *self.convolutions))
+        """Bytes of state, convolution inputs and memories, all sequences."""
+        return sum(tensor.nbytes for tensor in (self.state, *self.convolutions, *self.memories.values()))
 
 
 def positions_of(x: Tensor, packing: Packing | None, past: Tensor | None) -> Tensor:

@@ -27,13 +27,13 @@ def enters(plan: LayerPlan, part: Part) -> bool:
 
 
 def _needed(plan: LayerPlan) -> set[str]:
-    """Operands that are projected, turned, added to the output, or that a decay is made of in a way of its own."""
+    """Operands that are turned, delayed, added to the output, or that others are made of in a way of their own."""
     found = {plan.skipped} if plan.skipped is not None else set[str]()
     for part in plan.parts:
-        if isinstance(part.source, o.Vector) and part.source.rotary:
+        if isinstance(part.source, o.Vector) and (part.source.rotary or part.source.delayed):
             found.add(part.name)
-        if part.origin is not None and not enters(plan, part):
-            found.add(part.origin)
+        if not enters(plan, part):
+            found.update(part.origins)
     return found
 
 
@@ -48,7 +48,7 @@ def _vector(part: Part) -> VectorEntry | None:
     source = part.source
     if isinstance(source, o.Vector):
         entry = VectorEntry(part.name, Feature(source.activation or "none"), Norm(source.norm or "none"))
-    elif isinstance(source, o.Projection):
+    elif isinstance(source, o.Projection | o.Scaled):
         entry = VectorEntry(part.name, norm=Norm(source.norm or "none"))
     else:
         return None

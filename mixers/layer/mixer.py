@@ -17,11 +17,12 @@ from archsearch.kernels.entering import entered
 from archsearch.mixers.layer.cache import MixerCache, advance, positions_of
 from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.entries import entry_of
-from archsearch.mixers.layer.initialisation import Stream
-from archsearch.mixers.layer.options import Layer, Linear
+from archsearch.mixers.layer.history import History
+from archsearch.mixers.layer.initialisation import Stream, gate_constant
+from archsearch.mixers.layer.options import Layer, Linear, Preconditioner
 from archsearch.mixers.layer.output import Output
 from archsearch.mixers.layer.packing import Packing, packing_of
-from archsearch.mixers.layer.plan import LayerPlan, Part
+from archsearch.mixers.layer.plan import TOKEN_SHIFT, LayerPlan, Part
 from archsearch.mixers.layer.planning import layer_of, plan_layer
 from archsearch.mixers.layer.shapes import parted
 from archsearch.mixers.layer.sources import Source, source_key, source_of
@@ -70,6 +71,7 @@ class Mixer(nn.Module):
         stream = stream or Stream.fresh()
         alike = self.plan.alike()
         self.projection = nn.Parameter(_projection(self.plan, stream))
+        self.shift = _shift(self.plan) if self.plan.layer.token_shift else None
         self.sources = nn.ModuleDict(
             {source_key(parts): source_of(self.plan, parts, stream / source_key(parts)) for parts in alike}
         )
@@ -99,11 +101,15 @@ class Mixer(nn.Module):
             raise OperandError(f"init_cache takes a number of sequences; got {batch!r}")
         sizes, weight = self.plan.sizes, self.projection
         state_type = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        shape = (batch, sizes.value_heads, sizes.key, sizes.value)
+        shape = (batch, sizes.value_heads, sizes.key, self.compiled.normal_form.columns(sizes.value))
         return MixerCache(
             torch.zeros(shape, dtype=state_type, device=weight.device),
             tuple(weight.new_zeros(batch, width - 1, channels) for width, channels in self.plan.convolutions),
             torch.zeros(batch, dtype=torch.int64, device=weight.device) if self.plan.rotary else None,
+            {
+                name: weight.new_zeros(batch, *numbers, dtype=state_type if name in self._sums else None)
+                for name, numbers in self.plan.memories.items()
+            },
         )
 
     def extra_repr(self) -> str:
@@ -120,15 +126,30 @@ class Mixer(nn.Module):
         packing = packing_of(x, cu_seqlens)
         if cache is not None:
             self._check_cache(cache, len(x) if packing is None else packing.sequences)
-        *blocks, gate = parted(F.linear(x, self.projection), self._splits)
+        history = History(packing, {} if cache is None else cache.memories)
+        *blocks, gate = parted(self._projected(x, history), self._splits)
         rows: dict[str, Tensor] = {}
         for block, given in zip(self._blocks, blocks, strict=True):
             rows |= self._prepared(block, given, cache, packing)
         positions = self._positions(x, cache, packing)
         operands: dict[str, Tensor] = {}
         for name in self._order:  # each after the one that it is made of
-            operands |= self._source(name)(rows, positions, operands)
+            operands |= self._source(name)(rows, positions, operands, history)
         return operands, gate
+
+    def _projected(self, x: Tensor, history: History) -> Tensor:
+        """All rows [B, T, inputs] of the tokens; with a shift W x_t + (W * m) (x_(t-1) - x_t), m one row an operand."""
+        rows = F.linear(x, self.projection)
+        if self.shift is None:
+            return rows
+        counts = list(self.plan.projected.values())
+        mix = torch.cat([each.expand(n, -1) for each, n in zip(self.shift[:, None], counts, strict=True)])
+        return rows + F.linear(history.delayed(TOKEN_SHIFT, x) - x, self.projection * mix.to(self.projection.dtype))
+
+    @property
+    def _sums(self) -> set[str]:
+        """Memories that are sums over many tokens."""
+        return {part.name for part in self.plan.parts if isinstance(part.source, Preconditioner)}
 
     @property
     def _splits(self) -> list[int]:
@@ -149,7 +170,8 @@ class Mixer(nn.Module):
 
     def _constants(self) -> dict[str, Tensor]:
         """What the entry takes beside the raw operands, by name."""
-        return {name: x for source in self._order for name, x in self._source(source).constants().items()}
+        made = {name: x for source in self._order for name, x in self._source(source).constants().items()}
+        return {name: made[name] for name in self.entry.constants}
 
     def _recalled(self, raw: dict[str, Tensor], cache: MixerCache | None, cu_seqlens: Tensor | None) -> Tensor:
         """The entry and the rule itself: [B, T, HV, V]. One token with a cache is one step."""
@@ -197,8 +219,11 @@ class Mixer(nn.Module):
         if held != sequences:
             raise OperandError(f"the cache must hold {sequences} sequences; got {held}. Use init_cache({sequences})")
         sizes = self.plan.sizes
-        states = [list(cache.state.shape[1:]), *(list(each.shape[1:]) for each in cache.convolutions)]
-        own = [[sizes.value_heads, sizes.key, sizes.value], *([w - 1, c] for w, c in self.plan.convolutions)]
+        kept = [*cache.convolutions, *cache.memories.values()]
+        states = [list(cache.state.shape[1:]), *(list(each.shape[1:]) for each in kept)]
+        before = [*([w - 1, c] for w, c in self.plan.convolutions), *map(list, self.plan.memories.values())]
+        columns = self.compiled.normal_form.columns(sizes.value)
+        own = [[sizes.value_heads, sizes.key, columns], *before]
         if states != own:
             raise OperandError(
                 f"the cache holds {states} a sequence; this mixer needs {own}. Use its own init_cache({sequences})"
@@ -209,6 +234,12 @@ def _projection(plan: LayerPlan, stream: Stream) -> Tensor:
     """[inputs, width], the rows of each operand drawn by its name."""
     blocks = [(part.name, part.inputs) for part in plan.parts] + [("gate", plan.gate_inputs)]
     return torch.cat([(stream / name / "projection").normal(rows, plan.sizes.width) for name, rows in blocks])
+
+
+def _shift(plan: LayerPlan) -> nn.Parameter:
+    """[operands, width], from 1 in the first channel down to 0."""
+    ramp = 1 - torch.arange(plan.sizes.width) / plan.sizes.width
+    return gate_constant(ramp.repeat(len(plan.projected), 1))
 
 
 def _convolutions(plan: LayerPlan, stream: Stream) -> list[ShortConvolution]:

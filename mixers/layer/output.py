@@ -16,7 +16,7 @@ from archsearch.mixers.layer.sources import Lift
 
 
 class Output(nn.Module):
-    """W_o (RMSNorm(o + D v) * gate), the norm over a head's V channels; with `gate_first` RMSNorm((o + D v) * gate)."""
+    """W_o (norm(o + D v) * gate), the norm over a head's V channels; with `gate_first` norm((o + D v) * gate)."""
 
     def __init__(self, plan: LayerPlan, stream: Stream) -> None:
         super().__init__()
@@ -24,7 +24,9 @@ class Output(nn.Module):
         self.heads, self.dim = sizes.value_heads, sizes.value
         self.gate, self.gate_first, self.eps = layer.output_gate, layer.gate_first, layer.norm_eps
         self.skipped = plan.skipped
-        self.norm = nn.Parameter(torch.ones(self.dim))
+        grouped = layer.output_norm == "group"
+        self.norm = nn.Parameter(torch.ones(self.heads, self.dim) if grouped else torch.ones(self.dim))
+        self.norm_bias = nn.Parameter(torch.zeros(self.heads, self.dim)) if grouped else None
         self.lift = None if plan.gate_map is None else Lift(plan.gate_map, self.heads, self.dim, stream / "gate")
         self.D = None if self.skipped is None else gate_constant(torch.ones(self.heads))
         self.projection = nn.Parameter((stream / "output").normal(sizes.width, plan.outputs))
@@ -38,9 +40,11 @@ class Output(nn.Module):
             o = self._normalised(o)
         else:
             gate = as_heads(exact(self.lift(gate_rows)), self.dim)
-            gate = F.silu(gate) if self.gate == "swish" else torch.sigmoid(gate)
+            gate = F.silu(gate) if self.gate == "swish" else torch.sigmoid(gate) if self.gate == "sigmoid" else gate
             o = self._normalised(o * gate) if self.gate_first else self._normalised(o) * gate
         return F.linear(as_channels(o).to(read.dtype), self.projection)
 
     def _normalised(self, o: Tensor) -> Tensor:
+        if self.norm_bias is not None:
+            return F.layer_norm(o, (self.dim,), eps=self.eps) * exact(self.norm) + exact(self.norm_bias)
         return F.rms_norm(o, (self.dim,), exact(self.norm), self.eps)

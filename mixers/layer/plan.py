@@ -59,9 +59,26 @@ class Part:
         return free and self.map == o.Linear()
 
     @property
-    def origin(self) -> str | None:
-        """The operand that this one is made of, if it is made of another."""
-        return self.source.of if isinstance(self.source, o.Projection | o.StepDecay) else None
+    def origins(self) -> tuple[str, ...]:
+        """The operands that this one is made of, if it is made of others."""
+        match self.source:
+            case o.Orthogonal(of=of, to=to, gate=gate):
+                return (of, to, gate)
+            case o.Preconditioner(key=key, strength=strength, decay=decay):
+                return (key, strength) if decay is None else (key, strength, decay)
+            case source:
+                of: str | None = getattr(source, "of", None)
+                return () if of is None else (of,)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the cache keeps [heads, dim] numbers for it, of the tokens before."""
+        delayed = isinstance(self.source, o.Vector) and self.source.delayed
+        return delayed or isinstance(self.source, o.Delayed | o.Preconditioner)
+
+
+TOKEN_SHIFT = "token shift"
+"""Among the memories, the token before; no operand has such a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +113,19 @@ class LayerPlan:
         return tuple((width, sum(part.size for part in self.parts if part.conv == width)) for width in widths)
 
     @property
+    def memories(self) -> dict[str, tuple[int, ...]]:
+        """What the cache keeps of the tokens before, beside state and convolutions: the shape for one sequence, by
+        operand."""
+        shift = {TOKEN_SHIFT: (self.sizes.width,)} if self.layer.token_shift else {}
+        return {**shift, **{part.name: (part.heads, part.dim) for part in self.parts if part.remembers}}
+
+    @property
+    def projected(self) -> dict[str, int]:
+        """Rows of the fused projection by operand, those of the output's gate last as `output gate`."""
+        rows = {part.name: part.inputs for part in self.parts if part.inputs}
+        return {**rows, "output gate": self.gate_inputs} if self.gate_inputs else rows
+
+    @property
     def rotary(self) -> bool:
         """Whether positions count."""
         return any(isinstance(part.source, o.Vector) and part.source.rotary for part in self.parts)
@@ -117,11 +147,11 @@ class LayerPlan:
         return tuple(groups)
 
     def evaluation(self) -> Iterator[Part]:
-        """The parts, each after the one that it is made of."""
+        """The parts, each after those that it is made of."""
         done: set[str] = set()
         waiting = list(self.parts)
         while waiting:
-            ready = [part for part in waiting if part.origin is None or part.origin in done]
+            ready = [part for part in waiting if done.issuperset(part.origins)]
             yield from ready
             done |= {part.name for part in ready}
             waiting = [part for part in waiting if part.name not in done]

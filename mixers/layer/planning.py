@@ -14,11 +14,30 @@ from archsearch.mixers.layer.plan import LayerPlan, Part, Sizes
 
 VECTORS = (Kind.QUERY, Kind.KEY, Kind.VALUE)
 GATES = (Kind.GATE, Kind.CHANNEL_GATE)
+ADDRESSES = (o.Vector, o.Projection, o.Static, o.Delayed, o.Scaled, o.Gated, o.Complement, o.Orthogonal)
 FITTING: Mapping[Kind, tuple[type, ...]] = {
-    **dict.fromkeys(VECTORS, (o.Vector, o.Projection, o.Static)),
-    **dict.fromkeys(GATES, (o.Sigmoid, o.StepSize)),
-    Kind.LOG_DECAY: (o.MambaDecay, o.BoundedDecay, o.LogSigmoid, o.StepDecay, o.FixedDecay),
+    Kind.QUERY: ADDRESSES,
+    Kind.KEY: ADDRESSES,
+    Kind.VALUE: (o.Vector, o.Projection, o.Static, o.Delayed),
+    Kind.GATE: (o.Sigmoid, o.StepSize, o.Exponential, o.Constant, o.Step),
+    Kind.CHANNEL_GATE: (o.Sigmoid, o.StepSize, o.Exponential, o.Constant, o.Preconditioner),
+    Kind.LOG_DECAY: (
+        o.MambaDecay,
+        o.BoundedDecay,
+        o.LogSigmoid,
+        o.CappedForget,
+        o.LowerBound,
+        o.RampDecay,
+        o.StepDecay,
+        o.WeightDecay,
+        o.FixedDecay,
+    ),
 }
+Decaying = o.MambaDecay | o.BoundedDecay | o.LogSigmoid | o.CappedForget | o.LowerBound | o.RampDecay | o.SignedDecay
+"""Log decays of a projection, whose default depends on whether there is one a head or one a channel."""
+
+Projected = o.Vector | o.Gated | o.Sigmoid | o.StepSize | o.Exponential | o.Step | Decaying
+"""Sources that look at the token themselves."""
 
 
 def layer_of(rule: Rule, layer: o.Layer | None) -> o.Layer:
@@ -90,26 +109,46 @@ def _check_origins(rule: Rule, parts: list[Part]) -> None:
     """What an operand is made of must exist, be of its sort, and lead back to the token."""
     by_name = {part.name: part for part in parts}
     for part in parts:
-        seen = [part.name]
-        while (origin := by_name[seen[-1]].origin) is not None:
+        for origin in part.origins:
             if origin not in by_name:
-                raise ConfigError(f"layer.operands.{seen[-1]} is made of {origin!r}; {_takes(rule)}")
-            if origin in seen:
-                circle = " -> ".join([*seen, origin])
-                raise ConfigError(
-                    f"layer.operands go in a circle: {circle}. Give one of them a projection of the token"
-                )
-            seen.append(origin)
-        if part.origin is not None and not _same_sort(part, by_name[part.origin]):
-            kind = by_name[part.origin].operand.kind.value
-            wanted = "a gate" if isinstance(part.source, o.StepDecay) else "a vector of its own space"
-            raise ConfigError(f"layer.operands.{part.name} is made of {wanted}; got the {kind} {part.origin!r}")
+                raise ConfigError(f"layer.operands.{part.name} is made of {origin!r}; {_takes(rule)}")
+    for part in parts:
+        _check_circle(part, by_name, ())
+        for place, origin in enumerate(part.origins):
+            wanted, fits = _wanted(part, place, by_name[origin].operand)
+            if not fits:
+                kind = by_name[origin].operand.kind.value
+                raise ConfigError(f"layer.operands.{part.name} is made of {wanted}; got the {kind} {origin!r}")
 
 
-def _same_sort(part: Part, origin: Part) -> bool:
-    if isinstance(part.source, o.StepDecay):
-        return origin.operand.kind is Kind.GATE and part.operand.per == "head"
-    return part.operand.is_address == origin.operand.is_address and origin.operand.kind in VECTORS
+def _check_circle(part: Part, by_name: Mapping[str, Part], seen: tuple[str, ...]) -> None:
+    if part.name in seen:
+        circle = " -> ".join([*seen, part.name])
+        raise ConfigError(f"layer.operands go in a circle: {circle}. Give one of them a projection of the token")
+    for origin in part.origins:
+        _check_circle(by_name[origin], by_name, (*seen, part.name))
+
+
+def _wanted(part: Part, place: int, given: Operand) -> tuple[str, bool]:
+    """What the origin of an operand at this place must be, in words, and whether it is."""
+    match part.source:
+        case o.StepDecay() | o.WeightDecay():
+            return "a gate", given.kind is Kind.GATE and part.operand.per == "head"
+        case o.Step():
+            return "an address", given.is_address
+        case o.Complement():
+            return "a log decay per channel", given.kind is Kind.LOG_DECAY and given.per == "channel"
+        case o.Orthogonal() if place == 2:
+            return "a channel gate of the key", given.kind is Kind.CHANNEL_GATE and given.of == "key"
+        case o.Preconditioner() if place == 0:
+            return "an address", given.is_address
+        case o.Preconditioner() if place == 1:
+            return "a gate", given.kind is Kind.GATE
+        case o.Preconditioner():
+            return "a log decay", given.kind is Kind.LOG_DECAY and not given.signed
+        case _:
+            own = part.operand.is_address == given.is_address and given.kind in VECTORS
+            return "a vector of its own space", own
 
 
 def _part(operand: Operand, layer: o.Layer, sizes: Sizes) -> Part:
@@ -123,10 +162,23 @@ def _part(operand: Operand, layer: o.Layer, sizes: Sizes) -> Part:
     projection: o.Map | None = getattr(source, "projection", None)
     inputs = 0 if projection is None else _inputs(projection, heads, dim)
     conv = (source.conv or 0) if isinstance(source, o.Vector) else 0
-    if isinstance(source, o.Vector) and source.rotary and (dim % 2 or not operand.is_address):
-        where = f"layer.operands.{operand.name}.rotary"
-        raise ConfigError(f"{where} needs an address of even width; got a {operand.kind.value} of width {dim}")
+    _check_part(operand, source, dim, sizes)
     return Part(operand, source, heads, dim, inputs, conv)
+
+
+def _check_part(operand: Operand, source: o.Source, dim: int, sizes: Sizes) -> None:
+    """What a source asks of its operand beyond the kind."""
+    where = f"layer.operands.{operand.name}"
+    if isinstance(source, o.Vector) and source.rotary and (dim % 2 or not operand.is_address):
+        raise ConfigError(f"{where}.rotary needs an address of even width; got a {operand.kind.value} of width {dim}")
+    if isinstance(source, o.Vector) and source.rotary and source.delayed:
+        raise ConfigError(f"{where} is rotary and delayed; the rotation would be the next token's. Leave one out")
+    if isinstance(source, o.Preconditioner) and operand.of == "value":
+        raise ConfigError(f"{where} is a channel gate of the value; a preconditioner is one of the key")
+    if isinstance(source, o.Complement | o.Orthogonal) and sizes.value_heads != sizes.heads:
+        raise ConfigError(
+            f"{where} needs as many value heads as heads; got value_heads={sizes.value_heads}, heads={sizes.heads}"
+        )
 
 
 def _shape(operand: Operand, sizes: Sizes) -> tuple[int, int]:
@@ -148,7 +200,7 @@ def _resolved(operand: Operand, layer: o.Layer, sizes: Sizes) -> o.Source:
         source = replace(source, conv=conv, activation=source.activation or "silu")
     if isinstance(source, o.Vector | o.Projection | o.Static) and source.norm is None:
         source = replace(source, norm="l2" if operand.is_address else "none")
-    if isinstance(source, o.MambaDecay | o.BoundedDecay | o.LogSigmoid | o.SignedDecay) and source.projection is None:
+    if isinstance(source, Decaying) and source.projection is None:
         source = replace(source, projection=o.LowRank(None, shared=True) if operand.per == "channel" else o.Linear())
     return _settled_source(source, sizes)
 
@@ -165,10 +217,9 @@ def _of_kind(operand: Operand, projection: o.Map) -> o.Source:
 
 
 def _settled_source(source: o.Source, sizes: Sizes) -> o.Source:
-    if isinstance(source, o.Linear | o.LowRank | o.Projection | o.Static | o.StepDecay | o.FixedDecay):
+    if not isinstance(source, Projected) or source.projection is None:
         return source
-    projection: o.Map | None = getattr(source, "projection", None)
-    return source if projection is None else replace(source, projection=_settled(projection, sizes))
+    return replace(source, projection=_settled(source.projection, sizes))
 
 
 def _settled(projection: o.Map, sizes: Sizes) -> o.Map:

@@ -8,16 +8,19 @@ from torch import Tensor, nn
 
 from archsearch.dsl import Rule
 from archsearch.kernels.dispatch import Backend, Memory
-from archsearch.mixers.layer.attention import Attention, AttentionCache, ConvolutionCache, ConvolutionMixer
+from archsearch.mixers.layer.attending import TokenCache
+from archsearch.mixers.layer.attention import Attention, ConvolutionCache, ConvolutionMixer
 from archsearch.mixers.layer.cache import MixerCache
 from archsearch.mixers.layer.initialisation import Stream
+from archsearch.mixers.layer.latent_attention import LatentAttention
 from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.layer.recurrent import GriffinLayer, MambaLayer, ScanCache
 from archsearch.mixers.layer.shapes import parted
 from archsearch.mixers.models.options import Entry, Model
 
-LayerCache = MixerCache | AttentionCache | ConvolutionCache
-LayerMixer = Mixer | Attention | ConvolutionMixer
+LayerCache = MixerCache | TokenCache | ScanCache | ConvolutionCache
+LayerMixer = Mixer | Attention | LatentAttention | MambaLayer | GriffinLayer | ConvolutionMixer
 
 
 class SwiGLU(nn.Module):
@@ -73,6 +76,14 @@ def mixer_of(
         case "rule":
             return Mixer(rule, model.width, model.heads, layer, backend, chunk_size, memory, stream=stream)
         case "attention":
-            return Attention(model.width, model.heads, stream)
+            return Attention(model.width, model.heads, stream=stream)
+        case "window":
+            return Attention(model.width, model.heads, model.window, stream=stream)
+        case "mla":
+            return LatentAttention(model.width, model.latent.sizes(model.width, model.heads), stream=stream)
+        case "mamba":
+            return MambaLayer(model.width, model.mamba.sizes(model.width), backend, stream=stream)
+        case "griffin":
+            return GriffinLayer(model.width, model.griffin.sizes(model.width, model.heads), backend, stream=stream)
         case "conv":
             return ConvolutionMixer(model.width, model.conv_width, stream)

@@ -1,11 +1,13 @@
 """Exact counts of a language model from its data alone: parameters, FLOPs a token, bytes of memory. No tensors.
 
 FLOPs are those of the forward pass; a multiply-add is two. Counted are the matrix products, convolutions, the rule as a
-token loop (`archsearch.lowering.cost`), and attention with the tokens before, (length + 1) / 2 of them on average.
-Norms, activations, gates and the embedding's look-up are not.
+token loop (`archsearch.lowering.cost`), and attention with the tokens that one sees on average, (length + 1) / 2 of
+them without a window. Norms, activations, gates and the embedding's look-up are not.
 """
 
 from __future__ import annotations
+
+import math
 
 from archsearch.dsl import Rule
 from archsearch.lowering import lower
@@ -14,6 +16,7 @@ from archsearch.lowering.cost import cost
 from archsearch.mixers.layer import options as o
 from archsearch.mixers.layer.plan import LayerPlan, Part
 from archsearch.mixers.layer.planning import layer_of, plan_layer
+from archsearch.mixers.models import partner_counts
 from archsearch.mixers.models.options import Entry, Model
 
 FLOAT32 = 4
@@ -38,7 +41,7 @@ def flops_per_token(rule: Rule, model: Model, layer: o.Layer | None, vocabulary:
 
 
 def state_bytes(rule: Rule, model: Model, layer: o.Layer | None, length: int = 0) -> int:
-    """Bytes of one sequence's memory after `length` tokens, in float32; only attention's grows with it."""
+    """Bytes of one sequence's memory after `length` tokens, in float32; only that of attention grows with them."""
     plan = _plan(rule, model, layer)
     return FLOAT32 * sum(_memory(entry, model, plan, length) for entry in model.entries)
 
@@ -48,16 +51,15 @@ def _plan(rule: Rule, model: Model, layer: o.Layer | None) -> LayerPlan:
 
 
 def _mixer_parameters(entry: Entry, model: Model, plan: LayerPlan) -> int:
-    width = model.width
-    if entry == "attention":
-        return 4 * width * width
-    if entry == "conv":
-        return width * width + width + width * (model.conv_width + 1)
+    if entry != "rule":
+        return partner_counts.parameters(entry, model)
     kernels = sum(channels * (size + plan.layer.conv_bias) for size, channels in plan.convolutions)
     gate = _lift_parameters(plan.gate_map, plan.sizes.value_heads, plan.sizes.value)
     skip = plan.sizes.value_heads if plan.skipped is not None else 0
     own = sum(_part_parameters(part) for part in plan.parts)
-    return width * (plan.inputs + plan.outputs) + kernels + gate + skip + plan.sizes.value + own
+    shift = model.width * len(plan.projected) if plan.layer.token_shift else 0
+    norm = plan.sizes.value if plan.layer.output_norm == "rms" else 2 * plan.outputs
+    return model.width * (plan.inputs + plan.outputs) + kernels + shift + gate + skip + norm + own
 
 
 def _part_parameters(part: Part) -> int:
@@ -66,8 +68,21 @@ def _part_parameters(part: Part) -> int:
     match part.source:
         case o.Projection():
             return part.heads * part.dim * part.dim
-        case o.Static() | o.StepSize() | o.SignedDecay():
+        case (
+            o.Static()
+            | o.StepSize()
+            | o.SignedDecay()
+            | o.Exponential()
+            | o.CappedForget()
+            | o.RampDecay()
+            | o.Constant()
+            | o.WeightDecay()
+        ):
             return lift + part.size
+        case o.Scaled(per=per):
+            return part.heads if per == "head" else part.size
+        case o.Preconditioner():
+            return part.heads
         case o.Sigmoid(bias=bias):
             return lift + (0 if bias is None else part.size)
         case o.StepDecay():
@@ -86,11 +101,8 @@ def _lift_parameters(part_map: o.Map | None, heads: int, dim: int) -> int:
 
 
 def _mixer_flops(entry: Entry, model: Model, plan: LayerPlan, length: int) -> float:
-    width = model.width
-    if entry == "attention":
-        return 8 * width * width + 4 * width * (length + 1) / 2
-    if entry == "conv":
-        return 2 * width * width + 2 * width * model.conv_width
+    if entry != "rule":
+        return partner_counts.flops(entry, model, length)
     sizes = plan.sizes
     lifts = sum(_lift_flops(part.map, part.heads, part.dim) for part in plan.parts)
     lifts += _lift_flops(plan.gate_map, sizes.value_heads, sizes.value)
@@ -98,7 +110,8 @@ def _mixer_flops(entry: Entry, model: Model, plan: LayerPlan, length: int) -> fl
     kernels = sum(2 * size * channels for size, channels in plan.convolutions)
     rule_sizes = RuleSizes(sizes.key, sizes.value, sizes.heads, sizes.value_heads)
     recurrence = cost(lower(plan.rule), rule_sizes).recurrent_flops
-    return 2 * width * (plan.inputs + plan.outputs) + lifts + derived + kernels + recurrence
+    inputs = plan.inputs * (2 if plan.layer.token_shift else 1)
+    return 2 * model.width * (inputs + plan.outputs) + lifts + derived + kernels + recurrence
 
 
 def _lift_flops(part_map: o.Map | None, heads: int, dim: int) -> int:
@@ -107,10 +120,9 @@ def _lift_flops(part_map: o.Map | None, heads: int, dim: int) -> int:
 
 def _memory(entry: Entry, model: Model, plan: LayerPlan, length: int) -> int:
     """Numbers kept of one sequence."""
-    if entry == "attention":
-        return 2 * model.width * length
-    if entry == "conv":
-        return model.width * (model.conv_width - 1)
+    if entry != "rule":
+        return partner_counts.memory(entry, model, length)
     sizes = plan.sizes
     kept = sum((size - 1) * channels for size, channels in plan.convolutions)
-    return sizes.value_heads * sizes.key * sizes.value + kept
+    kept += sum(math.prod(numbers) for numbers in plan.memories.values())
+    return sizes.value_heads * sizes.key * lower(plan.rule).columns(sizes.value) + kept

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from archsearch.errors import ConfigError
 from archsearch.holes import is_hole
+from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
 
-Entry = Literal["rule", "attention", "conv"]
-ENTRIES = ("rule", "attention", "conv")
+Entry = Literal["rule", "attention", "window", "mla", "mamba", "griffin", "conv"]
+ENTRIES = ("rule", "attention", "window", "mla", "mamba", "griffin", "conv")
 MULTIPLE = 16
 
 
@@ -20,10 +21,12 @@ class Model:
     """Pre-norm blocks: x + mixer(RMSNorm(x)), then x + SwiGLU(RMSNorm(x)).
 
     width: channels of the residual stream. heads: of every mixer. layers: blocks. pattern: repeated over the layers;
-    "rule" is the mixer, "attention" softmax attention with rotary positions, "conv" a short convolution times a linear
-    map. mlp_ratio: hidden channels of the SwiGLU over the width, rounded to a multiple of 16; 0 is no MLP. dropout: of
-    the embedding and of every branch, in [0, 1). tie_embeddings: the output layer is the embedding's transpose.
-    norm_eps: of the RMSNorms. initial_std: of embeddings and projections. conv_width: tokens that a "conv" layer sees.
+    "rule" is the mixer, "attention" softmax attention with rotary positions, "window" the same over the last `window`
+    tokens, "mla" attention over a latent, "mamba" Mamba-1, "griffin" a recurrent block with RG-LRU, "conv" a
+    short convolution times a linear map. mlp_ratio: hidden channels of the SwiGLU over the width, rounded to a multiple
+    of 16; 0 is no MLP. dropout: of the embedding and of every branch, in [0, 1). tie_embeddings: the output layer is
+    the embedding's transpose. norm_eps: of the RMSNorms. initial_std: of embeddings and projections. conv_width: tokens
+    that a "conv" layer sees. window: tokens that a "window" layer sees. latent, mamba, griffin: sizes of such layers.
     """
 
     width: int = 128
@@ -36,10 +39,14 @@ class Model:
     norm_eps: float = 1e-6
     initial_std: float = 0.02
     conv_width: int = 3
+    window: int = 128
+    latent: Latent = field(default_factory=Latent)
+    mamba: Mamba = field(default_factory=Mamba)
+    griffin: Griffin = field(default_factory=Griffin)
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; holes pass until they are filled."""
-        for name in ("width", "heads", "layers", "conv_width"):
+        for name in ("width", "heads", "layers", "conv_width", "window"):
             _need(f"model.{name}", getattr(self, name), ">= 1", lambda x: x >= 1, whole=True)
         _need("model.mlp_ratio", self.mlp_ratio, ">= 0 (0: no MLP)", lambda x: x >= 0)
         _need("model.dropout", self.dropout, "in [0, 1)", lambda x: 0 <= x < 1)

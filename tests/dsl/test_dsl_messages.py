@@ -93,11 +93,45 @@ MESSAGES: dict[str, tuple[Callable[[], Any], str]] = {
             "affine in the state. Use operands alone"
         ),
     ),
+    "a multiple of a read": (
+        lambda: delta_write(k, v, strength=0.5 * read(k)),
+        (
+            "read(k) cannot stand in an expression: it depends on S through read(k), so the rule is not "
+            "affine in the state. Use operands alone"
+        ),
+    ),
     "numbers that overflow": (
         lambda: write(1e308 * k * 10, v),
         "the numbers of an expression must stay finite when multiplied out; got 1e+308 * k * 10",
     ),
     "something else expanded": (lambda: expand("k"), 'an expression is made of operands and numbers; got "k"'),
+    "a decay computed from the state": (
+        lambda: decay(read(q)),
+        (
+            "decay is not affine in the state: its log_decay depends on S through read(q); got read(q)\n"
+            "  FILE:LINE  decay(read(q))\n"
+            "                   ^\n"
+            "  use operands alone; such a rule has no chunkwise form"
+        ),
+    ),
+    "a strength computed from the state": (
+        lambda: delta_write(k, v, strength=read(q)),
+        (
+            "delta_write is not affine in the state: its strength depends on S through read(q); got read(q)\n"
+            "  FILE:LINE  delta_write(k, v, strength=read(q))\n"
+            "                                        ^\n"
+            "  use operands alone; such a rule has no chunkwise form"
+        ),
+    ),
+    "an address read from the state": (
+        lambda: erase(read(k)),
+        (
+            "erase is not affine in the state: its address depends on S through read(k); got read(k)\n"
+            "  FILE:LINE  erase(read(k))\n"
+            "                   ^\n"
+            "  use operands alone; such a rule has no chunkwise form"
+        ),
+    ),
     "a key as decay": (
         lambda: decay(k),
         (

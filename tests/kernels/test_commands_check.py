@@ -56,11 +56,11 @@ def test_a_leak_fails_the_rows_that_see_it() -> None:
 @pytest.mark.usefixtures("a_leak")
 def test_a_failed_check_ends_with_1_and_names_the_property(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["check", "linear"])
+        main(["check", "simple_gla", "--backend", "torch"])
     said = capsys.readouterr().out
     assert left.value.code == 1
     assert "FAILED   5  no token sees a later one" in said
-    assert "future_does_not_leak" in said and "linear FAILS" in said
+    assert "future_does_not_leak" in said and "simple_gla FAILS" in said
 
 
 def test_json_holds_every_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,18 +71,35 @@ def test_json_holds_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["row"] for row in said["rows"]] == [row.number for row in ROWS]
 
 
-def test_a_rule_of_a_file_is_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+TEN_LINES = '''"""S <- a S;  S <- S - c e (S^T e)^T;  S <- S + b k (v - S^T (k + l q))^T;  o = S^T q."""
+from archsearch import Rule, decay, delta_write, erase, gate, key, log_decay, query, query_feedback, read, value
+
+q, k, e, v = query("q"), key("k"), key("e"), value("v")
+a, b, c, l = log_decay("a"), gate("b"), gate("c"), gate("l")
+
+erased = erase(e, strength=c)
+written = delta_write(k, v, strength=b, residual=query_feedback(q, l))
+
+RULE = Rule("mine", decay(a), erased, written, read(q))
+'''
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels are then compiled and not interpreted")
+def test_a_rule_of_ten_lines_climbs_the_whole_ladder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but its file: kernels, layer and model come with it."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert len(TEN_LINES.splitlines()) == 10
     path = tmp_path / "mine.py"
-    path.write_text(
-        "from archsearch import Rule, gate, key, query, read, value, write\n"
-        'RULE = Rule("mine", write(key("k"), value("v"), strength=gate("beta")), read(query("q")))\n',
-        encoding="utf-8",
-    )
+    path.write_text(TEN_LINES, encoding="utf-8")
     with pytest.raises(SystemExit) as left:
         main(["check", str(path)])
     said = capsys.readouterr()
-    assert (left.value.code, said.err) == (0, "")
-    assert "mine passes" in said.out
+    assert (left.value.code, said.err) == (0, ""), said.out
+    assert "mine passes: 13 passed, 0 failed, 0 not run" in said.out
+    assert [line[8:10] for line in said.out.splitlines()[:13]] == [f"{n:>2}" for n in (1, 1, 2, 2, *range(3, 12))]
+    assert "in Triton's interpreter" in said.out and "no contraction: one token can enlarge the state" in said.out
 
 
 @pytest.mark.parametrize("backend", ["triton", "fast"])

@@ -31,21 +31,23 @@ def test_torch_conforms_on_random_rules(seed: int) -> None:
     assert_conforms(random_rule(seed), "torch", properties=ON_RANDOM_RULES, seed=seed)
 
 
-@pytest.mark.parametrize("rule", rules.values(), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", NAMED, ids=lambda rule: rule.name)
 def test_torch_agrees_in_float32(rule: Rule) -> None:
-    assert_conforms(rule, "torch", dtype=torch.float32, properties=["chunk_matches_token_loop"])
+    properties = ["chunk_matches_token_loop", "edges_stay_finite"]
+    assert_conforms(rule, "torch", dtype=torch.float32, properties=properties)
 
 
 def test_every_rule_meets_every_property(request: pytest.FixtureRequest) -> None:
     """A rule or a property that falls out of the tables is seen."""
-    assert len(rules) == 14
-    assert len({rule.name for rule in NAMED}) == len(NAMED) == 48
-    assert len(PROPERTIES) == 13
+    assert len(rules) == 33
+    assert len({rule.name for rule in NAMED}) == len(NAMED) == 69
+    assert len(PROPERTIES) == 14
     if request.config.option.keyword or request.config.option.markexpr not in ("", "not gpu"):
         return
     collected = [item for item in request.session.items if item.path == request.path]
     if not any("::" in argument for argument in request.config.args):
-        assert len(collected) == 48 * 13 + 14 + 60 + 14 + len(OTHERS)
+        named, properties = len(NAMED), len(PROPERTIES)
+        assert len(collected) == named * properties + len(rules) + len(RANDOM) + named + len(OTHERS)
 
 
 OTHERS = (

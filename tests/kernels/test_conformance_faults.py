@@ -168,6 +168,13 @@ FAULTS = [
         "kda eda",
         "edges_stay_finite",
     ),
+    Fault(
+        "padding_before_the_last_decay",
+        "_padded(decays.places[0], size, decays.whole)",
+        "_padded(decays.places[0], size, decays.places[0][..., -1:, :])",
+        "kda eda",
+        "edges_stay_finite",
+    ),
 ]
 SENSITIVE = random_rule(2002)
 """It reads at the address that it has just erased, next to what it recalled before the token and a signed decay."""

@@ -12,6 +12,7 @@ import torch
 from archsearch.dsl import Rule
 from archsearch.kernels.conformance import PROPERTIES, Difficulty, Shape, run_conformance
 from archsearch.kernels.conformance.made_up import LONG, RULES
+from archsearch.kernels.conformance.peer_shapes import PACKED, SHAPES
 from archsearch.kernels.conformance.random_rules import random_rule
 from archsearch.kernels.conformance.setting import compare, differentiate
 from archsearch.kernels.conformance.suite import setting_of
@@ -25,18 +26,13 @@ pytestmark = pytest.mark.gpu
 NAMED: dict[str, Rule] = {rule.name: rule for rule in (*rules.values(), *RULES)}
 WHOLE_SUITE = ("gated_delta_net", "kda", "q_delta", "eda", "gated_delta_product", "signed_between", "previous_group")
 AGREEMENT = "chunk_matches_token_loop"
-SHAPES = [
-    Shape(batch=1, tokens=15, heads=1, value_heads=1, key_dim=64, value_dim=64),
-    Shape(batch=2, tokens=75, heads=2, value_heads=4, key_dim=60, value_dim=64),
-    Shape(batch=2, tokens=500, heads=3, value_heads=3, key_dim=64, value_dim=100),
-    Shape(batch=2, tokens=1000, heads=1, value_heads=4, key_dim=128, value_dim=128),
-    Shape(batch=1, tokens=1500, heads=2, value_heads=2, key_dim=100, value_dim=60),
+ENDS = [
     Shape(batch=1, tokens=259, heads=2, value_heads=2, key_dim=256, value_dim=256),
     Shape(batch=1, tokens=131, heads=1, value_heads=1, key_dim=16, value_dim=16),
+    Shape(batch=2, tokens=500, heads=3, value_heads=3, key_dim=64, value_dim=100),
+    Shape(batch=1, tokens=1500, heads=2, value_heads=2, key_dim=100, value_dim=60),
 ]
-"""Lengths, widths and head ratios at which flash-linear-attention tests its own kernels, and the ends of the range of
-widths.
-"""
+"""The ends of the range of widths, and K other than V."""
 
 
 def conforms(
@@ -80,14 +76,20 @@ def test_kernels_agree_with_the_token_loop(rule: Rule, dtype: torch.dtype) -> No
     conforms(rule, AGREEMENT, dtype)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"T{shape.tokens}-K{shape.key_dim}-V{shape.value_dim}")
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"T{shape.tokens}-HV{shape.value_heads}-D{shape.key_dim}")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_kernels_agree_at_the_shapes_of_a_peer(shape: Shape, dtype: torch.dtype) -> None:
+    conforms(NAMED["gated_delta_net"], AGREEMENT, dtype, shape=shape, chunk_sizes=(64, 64))
+
+
+@pytest.mark.parametrize("shape", ENDS, ids=lambda shape: f"T{shape.tokens}-K{shape.key_dim}-V{shape.value_dim}")
 @pytest.mark.parametrize("rule", ["gated_delta_net", "kda", "q_delta", "eda", "gdn2", "gated_delta_product"])
 def test_kernels_agree_at_many_shapes(rule: str, shape: Shape) -> None:
     conforms(NAMED[rule], AGREEMENT, torch.bfloat16, shape=shape, chunk_sizes=(64, 64))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(("offsets", "width"), [((0, 15), 64), ((0, 15, 100, 300, 1200, 2000), 100)])
+@pytest.mark.parametrize(("offsets", "width"), PACKED)
 @pytest.mark.parametrize("rule", ["gated_delta_net", "q_delta"])
 def test_packed_lengths_agree_with_float64(rule: str, offsets: tuple[int, ...], width: int, dtype: torch.dtype) -> None:
     """Lengths that flash-linear-attention tests, at its bounds; the other side is the chunkwise form, which the token

@@ -38,11 +38,13 @@ def inputs(rule: Rule, log: float, device: torch.device) -> Inputs:
 
 def outcome(rule: Rule, backend: Any, given: Inputs) -> list[torch.Tensor]:
     """Output, state and every gradient."""
-    leaves = {name: x.clone().requires_grad_() for name, x in given.tensors.items()}
+    signs = {operand.name for operand in rule.operands.values() if operand.kind is Kind.SIGN}
+    leaves = {name: x.clone().requires_grad_(name not in signs) for name, x in given.tensors.items()}
     state = given.initial_state.clone().requires_grad_()
     found = compile(rule, backend, 16)(initial_state=state, scale=None, cu_seqlens=None, **leaves)
     loss = (found.output * given.output_slope).sum() + (found.state * given.state_slope).sum()
-    return [found.output, found.state, *torch.autograd.grad(loss, [*leaves.values(), state])]
+    wanted = [leaf for leaf in (*leaves.values(), state) if leaf.requires_grad]
+    return [found.output, found.state, *torch.autograd.grad(loss, wanted)]
 
 
 def agrees(rule: Rule, backend: Any, log: float, device: torch.device) -> None:

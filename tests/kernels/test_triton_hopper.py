@@ -49,6 +49,13 @@ def test_no_product_is_left_in_flight_and_shared_memory_suffices(rule: str) -> N
     assert all(found[name]["stack"] == 0 for name in SERIAL), found
 
 
+def test_a_rule_with_three_tiles_of_keys_a_token_fits_in_shared_memory() -> None:
+    """Comba loads k, p and q: a stage less than rules that load two."""
+    found = compiled("comba", 8, 4096)
+    assert all(kernel["in flight"] == 0 for kernel in found.values()), found
+    assert all(kernel["shared memory"] <= SHARED_MEMORY for kernel in found.values()), found
+
+
 def test_two_programs_that_find_what_a_piece_sends_on_fit_on_a_processor() -> None:
     found = compiled("gated_delta_net", 1, 32768)
     assert all(kernel["in flight"] == 0 for kernel in found.values()), found

@@ -205,7 +205,13 @@ def test_rules_that_share_a_hash_share_their_values() -> None:
     for rule in [*rules.values(), *RULES, *(random_rule(seed) for seed in range(300))]:
         by_hash.setdefault(rule.hash, []).append(rule)
     shared = [group for group in by_hash.values() if len(group) > 1]
-    assert [[rule.name for rule in group] for group in shared] == [["retnet", "simple_gla", "nothing_written"]]
+    assert [[rule.name for rule in group] for group in shared] == [
+        ["retnet", "simple_gla", "nothing_written"],
+        ["gla", "hgrn2"],
+        ["rwkv6", "bonus"],
+        ["gated_delta_net", "kaczmarz", "implicit", "exact_ode"],
+        ["ckda", "signed_per_channel"],
+    ]
 
 
 D = delta_write(k, v, strength=beta)
@@ -299,6 +305,54 @@ SAME = {
     "gamma of 0 is q_delta": (substituted(rules["eda_q_delta"], "gamma", 0.0), rules["q_delta"]),
     "no decay is a delta net": (substituted(rules["gated_delta_net"], "g", 0.0), rules["delta_net"]),
     "no decay is linear attention": (substituted(rules["simple_gla"], "g", 0.0), rules["linear"]),
+    "gamma of 0 is kda, at once too": (substituted(rules["eda_joint"], "gamma", 0.0), rules["kda"]),
+    "lam of 0 per channel is kda": (
+        Rule("a", decay(gc), delta_write(k, v, strength=beta, residual=query_feedback(q, 0.0)), read(q)),
+        rules["kda"],
+    ),
+    "gamma of 0 per channel is q_delta per channel": (
+        Rule("a", decay(gc), erase(e, strength=0.0), delta_write(k, v, residual=query_feedback(q, lam)), read(q)),
+        Rule("b", decay(gc), delta_write(k, v, residual=k + lam * q), read(q)),
+    ),
+    "no decay per channel is a delta net": (substituted(rules["kda"], "g", 0.0), rules["delta_net"]),
+    "no decay and no sign is a delta net": (substituted(rules["ckda"], "g", 0.0), rules["delta_net"]),
+    "no decay of many writes is a delta product": (
+        substituted(rules["gated_delta_product3"], "g", 0.0),
+        rules["delta_product3"],
+    ),
+    "equal gates of gdn2 are kda": (
+        substituted(substituted(rules["gdn2"], "b", beta), "w", beta),
+        rules["kda"],
+    ),
+    "lam of 0 is gdn2": (substituted(rules["qed"], "lam", 0.0), rules["gdn2"]),
+    "q_delta that asks for its key is gdn2 with scalar gates": (
+        substituted(rules["q_delta"], "q", k),
+        Rule("b", decay(g), delta_write(k, beta * v, residual=beta * k + beta * lam * k), read(k)),
+    ),
+    "a preconditioner of 1 is a gated delta net": (
+        substituted(rules["precond_gdn"], "m", 1.0),
+        rules["gated_delta_net"],
+    ),
+    "a preconditioner of 1 is kda": (substituted(rules["precond_kda"], "m", 1.0), rules["kda"]),
+    "no decay leaves the identity and a low rank": (substituted(rules["dplr"], "g", 0.0), rules["iplr"]),
+    "comba at its key without a correction is a shifted rule": (
+        substituted(substituted(rules["comba"], "p", k), "d", 0.0),
+        rules["shifted"],
+    ),
+    "no decay forgets which state was read": (
+        substituted(rules["shifted"], "g", 0.0),
+        rules["delta_net"],
+    ),
+    "nothing of the token before is mamba2": (substituted(rules["mamba3"], "lam", 1.0), rules["mamba2"]),
+    "rwkv7 is a diagonal and a low rank": (
+        Rule("a", *substituted(rules["rwkv7"], "m", 0.0).steps[:-1], read(q)),
+        Rule(
+            "b",
+            decay(gc),
+            simultaneous(delta_write(b * e, 0.0 * v, residual=e, reads="previous"), write(k, v)),
+            read(q),
+        ),
+    ),
     "no step size is a simple gla": (
         Rule("a", *substituted(rules["mamba2"], "dt", 1.0).steps[:-1], read(q)),
         rules["simple_gla"],
@@ -342,6 +396,11 @@ DIFFERENT = {
         Rule("b", delta_write(k, v, residual=b * k), read(q)),
     ),
     "a decay a head and a decay a channel": (rules["gated_delta_net"], rules["kda"]),
+    "a correction of the read": (rules["comba"], substituted(rules["comba"], "d", 0.0)),
+    "a preconditioner of the write and one of the residual": (
+        rules["precond_gdn"],
+        Rule("b", decay(g), delta_write(k, v, strength=beta, residual=b * k), read(q)),
+    ),
     "a decay with a sign": (Rule("a", decay(g), D, read(q)), Rule("b", decay(gs), D, read(q))),
     "one decay twice and two": (
         Rule("a", decay(g), decay(g), D, read(q)),
@@ -368,9 +427,12 @@ def test_different_rules(case: str) -> None:
 
 
 def test_the_zoo_has_as_many_hashes_as_functions() -> None:
-    """RetNet is simple GLA under a decay that its layer fixes: one recurrence."""
-    assert rules["retnet"].hash == rules["simple_gla"].hash
-    assert len({rule.hash for rule in rules.values()}) == len(rules) - 1
+    """Some papers differ in the layer alone: RetNet fixes the decay of simple GLA, HGRN2 makes GLA's key of its decay,
+    and Gated DeltaNet's step has three other forms.
+    """
+    groups = (("retnet", "simple_gla"), ("gla", "hgrn2"), ("gated_delta_net", "kaczmarz", "implicit", "exact_ode"))
+    assert all(len({rules[name].hash for name in group}) == 1 for group in groups)
+    assert len({rule.hash for rule in rules.values()}) == len(rules) - 5
 
 
 def test_many_equal_steps_are_named_in_no_time_and_in_any_order() -> None:

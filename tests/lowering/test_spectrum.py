@@ -17,6 +17,7 @@ from archsearch.dsl import (
     key,
     log_decay,
     query,
+    query_feedback,
     read,
     simultaneous,
     value,
@@ -29,6 +30,8 @@ from archsearch.mixers.zoo import rules
 
 q, k, e, v = query("q"), key("k"), key("e"), value("v")
 beta, gamma = gate("beta"), gate("gamma")
+CHANNELS = log_decay("g", per="channel")
+MIXED = delta_write(k, v, strength=beta, residual=query_feedback(q, gate("lam")))
 ODD = Rule(
     "odd",
     erase(e, strength=0.5 * gamma),
@@ -120,7 +123,7 @@ def test_a_joint_erase_and_write_can_leave_the_unit_ball() -> None:
 
 def test_the_step_at_the_mixed_address_stays_inside_its_bounds() -> None:
     (step,) = of("q_delta").steps
-    assert step.product == "(β k + β λ q)·k"
+    assert step.product == "β (k + λ q)·k"
     assert step.lowest >= 0 - 1e-9 and 1.9 < step.highest <= 2 + 1e-9 and step.share_outside == 0
     assert [step.row for step in of("eda").steps] == [0, 1]
     assert of("gla").steps == ()
@@ -130,6 +133,57 @@ def test_an_unbounded_chain_of_writes_is_proven_only_with_its_stages_apart() -> 
     apart = spectrum(lower(delta_product(3, gated=False)))
     together = Rule("t", simultaneous(delta_write(k, v, strength=beta), delta_write(e, v, strength=gamma)), read(q))
     assert apart.proven and not spectrum(lower(together)).proven
+
+
+def test_query_feedback_beside_a_decay_per_channel_turns_and_expands() -> None:
+    found = spectrum(lower(Rule("q_delta_channel", decay(CHANNELS), MIXED, read(q))))
+    assert found.rotates and found.negative and not found.contraction
+    assert found.share_complex > of("eda").share_complex
+
+
+def test_a_removal_beside_a_bounded_decay_stays_real_and_above_its_bound() -> None:
+    """RWKV-7: Diag(alpha) - (a * k) k^T with alpha above 0.545 is similar to a symmetric matrix, its norm is not 1."""
+    recall = delta_write(channel_gate("a") * k, v - v, residual=k, reads="previous")
+    form = lower(Rule("removal", decay(CHANNELS), simultaneous(recall, erase(e, strength=0.0)), read(q)))
+    found = spectrum(form, decay_range=(0.545, 1.0))
+    assert not found.rotates and found.negative and not found.proven
+    assert -0.455 - 1e-6 <= found.real_lowest < -0.3
+    assert 1.01 < found.singular_highest < 1.25
+
+
+def test_a_query_inside_a_gated_residual_turns_and_expands() -> None:
+    """QED: k | b * k + lam d | w * v behind a decay per channel."""
+    row = delta_write(k, v, residual=channel_gate("b") * k + gate("lam") * key("d"))
+    found = spectrum(lower(Rule("inside", decay(CHANNELS), row, read(q))))
+    assert found.rotates and found.singular_highest > 1.1
+
+
+def test_the_condition_is_of_the_state_where_a_row_reads_what_it_writes() -> None:
+    (mixed,) = of("q_delta").steps
+    assert mixed.condition.startswith("0 < β (k + λ q)·k < 2: the row shrinks the error at its residual address")
+    erased, written = of("eda").steps
+    assert erased.condition == "0 ≤ γ e·e ≤ 2: it enlarges no state"
+    assert written.condition == "0 ≤ β k·k ≤ 2: it enlarges no state"
+    (gated,) = of("gdn2").steps
+    assert not gated.symmetric and gated.product == "(b ⊙ k)·k"
+    previous = spectrum(lower(Rule("p", decay(CHANNELS), delta_write(k, v, reads="previous"), read(q))))
+    assert not previous.steps[0].symmetric
+    together = Rule("t", simultaneous(delta_write(k, v, strength=beta), erase(e, strength=gamma)), read(q))
+    assert not any(step.symmetric for step in spectrum(lower(together)).steps)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.3, 0.8])
+def test_the_norm_of_query_feedback_is_bounded_by_its_strength(lam: float) -> None:
+    found = spectrum(lower(Rule("fixed", delta_write(k, v, strength=beta, residual=query_feedback(q, lam)), read(q))))
+    assert found.singular_highest <= math.sqrt(1 + lam**2) + 1e-9
+    assert found.singular_highest > math.sqrt(1 + lam**2) - 0.05
+
+
+def test_what_can_be_tracked_is_said() -> None:
+    wide = spectrum(lower(rules["gated_delta_product"]), gate_range=(0.0, 2.0))
+    assert of("kda").tracking == "no eigenvalue is negative or complex: parity cannot be tracked"
+    assert of("q_delta").tracking == "negative eigenvalues are reached: parity can be tracked"
+    assert wide.tracking == "complex and negative eigenvalues are reached: turns can be tracked, and parity"
 
 
 def test_the_same_rule_gives_the_same_spectrum() -> None:

@@ -21,7 +21,8 @@ from archsearch.mixers.zoo import rules
 
 MODEL = Model(width=32, heads=2, layers=2, pattern=("rule", "conv"))
 SPEAKER = Module("speaker", rules["mamba2"], o.Layer(operands={"dt": o.StepSize()}), 32, 2, MODEL, 257, text=True)
-MIXED = Model(width=32, heads=2, pattern=("rule", "attention"))
+PATTERN = ("rule", "attention", "window", "mla", "mamba", "griffin")
+MIXED = Model(width=32, heads=2, layers=6, pattern=PATTERN, window=6)
 HYBRID = Module("hybrid", rules["q_delta"], o.Layer(), 32, 2, MIXED, 257, text=True)
 
 SCRIPT = r"""
@@ -91,10 +92,13 @@ find["bfloat16 is near"] = near.dtype == torch.float32 and float((near - logits)
 mixed = load(hybrid)
 made = mixed.generate(**prompt, max_new_tokens=8, do_sample=False)
 find["hybrid text is archsearch's"] = torch.equal(made, expected["hybrid"])
-try:
-    mixed.generate(**both, max_new_tokens=2)
-except ValueError as error:
-    find["hybrid refuses padding in one line"] = "attention takes a cache or packed sequences" in str(error)
+batch = mixed.generate(**both, max_new_tokens=8, do_sample=False)
+alone = mixed.generate(**tokenizer("x", return_tensors="pt"), max_new_tokens=8, do_sample=False)
+same = torch.equal(batch[0], made[0]) and torch.equal(batch[1, -9:], alone[0, -9:])
+find["left padding changes nothing in a hybrid"] = same
+beams = mixed.generate(**both, max_new_tokens=4, num_beams=3, do_sample=False)
+alone = mixed.generate(**prompt, max_new_tokens=4, num_beams=3, do_sample=False)
+find["padding changes no beam of a hybrid"] = torch.equal(beams[0], alone[0])
 
 os.chdir(here)
 card = open("README.md", encoding="utf-8").read()
@@ -120,7 +124,8 @@ FINDINGS = (
     "gate constants stay float32",
     "bfloat16 is near",
     "hybrid text is archsearch's",
-    "hybrid refuses padding in one line",
+    "left padding changes nothing in a hybrid",
+    "padding changes no beam of a hybrid",
     "snippet of the card runs",
 )
 

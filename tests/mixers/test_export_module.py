@@ -38,10 +38,12 @@ from archsearch.dsl import (
 )
 from archsearch.kernels.conformance import made_up
 from archsearch.kernels.dispatch import compile
+from archsearch.lowering import lower
 from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.module_text import module_text
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.layer import options as o
+from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
 from archsearch.mixers.layer.planning import layer_of
 from archsearch.mixers.models.generation import generate
 from archsearch.mixers.models.language_model import LanguageModel
@@ -54,6 +56,7 @@ VOCABULARY = 50
 
 q, k, v, e, u = query("q"), key("k"), value("v"), key("e"), key("u")
 g, beta, gamma, lam = log_decay("g"), gate("beta"), gate("gamma"), gate("lam")
+u2 = value("u2")
 b, w, gc = channel_gate("b"), channel_gate("w", of="value"), log_decay("gc", per="channel")
 
 STEPS: dict[str, tuple[Any, ...]] = {
@@ -62,6 +65,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "early": (read(q, bonus=bonus(u, k, v)), decay(g), write(k, v)),
     "at_the_query": (erase(q, strength=0.5 * gamma), decay(-0.1), write(k + lam * q, v), read(q, scale=1.0)),
     "between": (decay(g), erase(e), read(q), decay(g), delta_write(k, v, strength=beta), decay(-0.2)),
+    "counted": (decay(g), delta_write(k, v - 0.5 * u2, strength=beta), write(k, u2), read(q, normaliser=0.5)),
     "signs": (decay(log_decay("a", signed=True)), erase(e), decay(gc), delta_write(k, v, reads="previous"), read(q)),
     "nothing": (write(k - k, v), read(q)),
     "names": (
@@ -129,10 +133,17 @@ HYBRID = Module(
     replace(MODEL, layers=4, pattern=("rule", "attention", "conv"), mlp_ratio=0, tie_embeddings=False),
     VOCABULARY,
 )
+PARTNERS = replace(
+    MODEL, layers=5, pattern=("window", "mla", "rule", "attention"), window=4, latent=Latent(query_rank=7)
+)
+VECTORS = replace(MODEL, layers=3, pattern=("mamba", "rule", "griffin"), mamba=Mamba(state=5), griffin=Griffin(24))
 MODULES = {
     **{name: Module(name, rules[name], layer_of(rules[name], None), 32, 2, MODEL, VOCABULARY) for name in rules},
     **{name: Module(name, MADE_UP[name], layer, 32, 2, MODEL, VOCABULARY) for name, layer in LAYERS.items()},
     "hybrid": HYBRID,
+    "partners": Module("partners", rules["q_delta"], o.Layer(), 32, 2, PARTNERS, VOCABULARY),
+    "vectors": Module("vectors", rules["q_delta"], o.Layer(), 32, 2, VECTORS, VOCABULARY),
+    "attending": Module("attending", rules["gla"], o.Layer(), 32, 2, replace(MODEL, pattern=("mla",)), VOCABULARY),
 }
 
 
@@ -193,7 +204,7 @@ def test_generated_rule_is_the_token_loop_of_archsearch(name: str, folder: Path)
     rule = MADE_UP.get(name) or rules[name]
     module = imported(layer_alone(rule), folder)
     operands = inputs(rule, {"B": 2, "T": 21, "H": 1, "HV": 2, "K": 5, "V": 3})
-    state = torch.randn(2, 2, 5, 3, dtype=torch.float64)
+    state = torch.randn(2, 2, 5, lower(rule).columns(3), dtype=torch.float64)
     named = dict(zip(rule.operands, operands, strict=True))
     expected = compile(rule, backend="reference")(initial_state=state, scale=None, cu_seqlens=None, **named)
     for backend, chunk in (("reference", 64), ("torch", 4), ("torch", 7), ("torch", 64)):
@@ -259,8 +270,9 @@ def test_generated_text_is_archsearchs_and_that_of_recomputation(folder: Path) -
     assert torch.equal(*drawn)
 
 
-def test_state_size_counts_what_a_sequence_needs(folder: Path) -> None:
-    own, other = pair(MODULES["hybrid"], folder)
+@pytest.mark.parametrize("name", ["hybrid", "partners", "vectors"])
+def test_state_size_counts_what_a_sequence_needs(name: str, folder: Path) -> None:
+    own, other = pair(MODULES[name], folder)
     cache = other.init_cache(1)
     other(torch.randint(VOCABULARY, (1, 7)), cache)
     assert other.state_size(7) == sum(each.nbytes for each in cache)
@@ -351,8 +363,9 @@ def test_generated_files_name_nothing_that_is_not_there(every_file: Path) -> Non
     assert ruff(every_file, "check", "--select", "F401,F811,F821") == ""
 
 
-def test_every_function_and_class_says_what_it_is() -> None:
-    tree = ast.parse(module_text(MODULES["hybrid"]))
+@pytest.mark.parametrize("name", ["hybrid", "partners", "vectors"])
+def test_every_function_and_class_says_what_it_is(name: str) -> None:
+    tree = ast.parse(module_text(MODULES[name]))
     named = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     public = [node for node in named if not node.name.startswith("_")]
     assert [node.name for node in public if ast.get_docstring(node) is None] == []
@@ -392,7 +405,7 @@ for dims, kind in json.loads(sys.argv[2]):
         x = torch.nn.functional.normalize(x, dim=-1)
     x = -x.exp() if kind == "LOG_DECAY" else x.sigmoid() if "GATE" in kind else x.sign() if kind == "SIGN" else x
     operands.append(x.requires_grad_(kind != "SIGN"))
-state = torch.randn(1, 2, 16, 16, requires_grad=True)
+state = torch.randn(1, 2, 16, int(sys.argv[3]), requires_grad=True)
 found = {}
 for backend in ("reference", "triton"):
     output, after = module.mix(module.Operands(*operands), state, backend=backend, chunk_size=16)
@@ -405,13 +418,51 @@ print(max(float((a - b).abs().max() / a.abs().max().clamp(min=1.0)) for a, b in 
 """
 
 
-@pytest.mark.parametrize("module", [MODULES["eda_q_delta"], *map(layer_alone, LONG)], ids=lambda module: module.name)
+@pytest.mark.parametrize(
+    "module", [MODULES["eda_q_delta"], *map(layer_alone, (*LONG, MADE_UP["counted"]))], ids=lambda module: module.name
+)
 def test_inlined_kernels_equal_the_token_loop_with_every_gradient(module: Module, tmp_path: Path) -> None:
     path = tmp_path / f"{module.name}.py"
     path.write_text(module_text(module), encoding="utf-8")
     given = [(operand.shape.strip("[]").split(", "), operand.kind.name) for operand in module.rule.operands.values()]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-I", "-c", INTERPRETED, str(path), json.dumps(given)]
+    columns = str(lower(module.rule).columns(16))
+    command = [sys.executable, "-I", "-c", INTERPRETED, str(path), json.dumps(given), columns]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 2e-5
+
+
+SCANNED = """
+import importlib.util, sys, torch
+
+spec = importlib.util.spec_from_file_location("exported", sys.argv[1])
+module = sys.modules["exported"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+torch.manual_seed(0)
+module.SCAN, module.SELECTIVE = (4, 2), (4, 8)
+x, offsets = torch.randn(1, 10, 6, requires_grad=True), torch.tensor([0, 3, 3, 10])
+largest = 0.0
+for made in (
+    lambda backend: module.MambaLayer(6, channels=3, state=3, rank=2, conv=3, backend=backend),
+    lambda backend: module.GriffinLayer(6, channels=3, blocks=1, conv=3, backend=backend),
+):
+    layers = {backend: made(backend) for backend in ("torch", "triton")}
+    layers["triton"].load_state_dict(layers["torch"].state_dict())
+    found = []
+    for layer in layers.values():
+        y = layer(x, None, offsets)
+        found.append([y, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])])
+    largest = max(largest, *(float((a - b).abs().max() / b.abs().max().clamp(min=1e-3)) for a, b in zip(*found)))
+print(largest)
+"""
+
+
+def test_inlined_scans_equal_their_torch_form_with_every_gradient(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.py"
+    path.write_text(module_text(MODULES["vectors"]), encoding="utf-8")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-I", "-c", SCANNED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout) < 2e-5

@@ -160,7 +160,7 @@ def test_operands_have_the_shapes_that_the_rule_states(name: str) -> None:
         assert list(operands[operand.name].shape) == [named[dim] for dim in operand.shape.strip("[]").split(", ")]
 
 
-@pytest.mark.parametrize("name", ["gated_delta_net", "eda", "mamba2", "gdn2", "signed"])
+@pytest.mark.parametrize("name", [*rules, "signed"])
 @torch.no_grad()
 def test_under_bfloat16_autocast_gates_decays_and_state_are_float32(name: str) -> None:
     mixer = mixer_of(name).float()

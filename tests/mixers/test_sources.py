@@ -267,7 +267,8 @@ def test_every_layer_keeps_its_holes_until_they_are_filled() -> None:
         ),
         (
             lambda: Mixer(rules["delta_net"], 32, 2, Layer(operands={"beta": MambaDecay()})),
-            "layer.operands.beta is a gate and takes one of Linear, LowRank, Sigmoid, StepSize; got MambaDecay",
+            "layer.operands.beta is a gate and takes one of Linear, LowRank, Sigmoid, StepSize, Exponential, Constant, "
+            "Step; got MambaDecay",
         ),
         (
             lambda: Mixer(rules["delta_net"], 32, 2, Layer(operands={"q": Projection("kk")})),
@@ -304,7 +305,7 @@ def test_every_layer_keeps_its_holes_until_they_are_filled() -> None:
         (
             lambda: Mixer(rules["eda"], 32, 2, Layer(operands={"g": "linear"})),  # type: ignore[dict-item]
             "layer.operands.g is a log_decay and takes one of Linear, LowRank, MambaDecay, BoundedDecay, LogSigmoid, "
-            "StepDecay, FixedDecay; got str",
+            "CappedForget, LowerBound, RampDecay, StepDecay, WeightDecay, FixedDecay; got str",
         ),
         (
             lambda: Mixer(rules["eda"], 32, 2.0),  # type: ignore[arg-type]
@@ -318,7 +319,10 @@ def test_every_layer_keeps_its_holes_until_they_are_filled() -> None:
         (lambda: Layer(head_dim="8"), "layer.head_dim must be a whole number >= 1; got '8'"),  # type: ignore[arg-type]
         (lambda: Layer(expand_v=float("inf")), "layer.expand_v must be > 0; got inf"),
         (lambda: Layer(conv=-1), "layer.conv must be >= 0 (0: none); got -1"),
-        (lambda: Layer(output_gate="tanh"), "layer.output_gate must be one of swish, sigmoid, none; got 'tanh'"),  # type: ignore[arg-type]
+        (
+            lambda: Layer(output_gate="tanh"),  # type: ignore[arg-type]
+            "layer.output_gate must be one of swish, sigmoid, linear, none; got 'tanh'",
+        ),
         (lambda: LowRank(0), "low_rank.rank must be >= 1; got 0"),
         (lambda: MambaDecay(4, 4), "mamba_decay needs 0 <= low < high; got low=4, high=4"),
         (lambda: StepSize(0.0, 0.1), "step_size needs 0 < low < high; got low=0.0, high=0.1"),

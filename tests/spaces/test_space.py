@@ -11,6 +11,7 @@ from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay
 from archsearch.errors import HoleError, SpaceError
 from archsearch.holes import integer, log_uniform, one_of, optional, uniform
 from archsearch.mixers.layer.options import Layer, LowRank, Projection
+from archsearch.mixers.layer.partner_options import Latent, Mamba
 from archsearch.mixers.models.options import Model
 from archsearch.spaces.delta_family import SPACE
 from archsearch.spaces.lookup import find_space
@@ -182,3 +183,13 @@ def test_one_hole_used_twice_is_one_choice() -> None:
     point = small(rule=rule, layer=Layer()).resolve(at_random(random.Random(1)))
     drawn = [path for path in point.choices if path.startswith("rule/")]
     assert len(drawn) == 1
+
+
+def test_pattern_and_sizes_of_its_layers_may_be_holes() -> None:
+    patterns = one_of(pure=("rule",), hybrid=("rule", "mla"), scanned=("rule", "griffin"))
+    model = Model(32, 2, 2, patterns, window=integer(4, 8), latent=Latent(rank=one_of(4, 8)), mamba=Mamba(state=4))
+    space = small(model=model)
+    assert {"model/pattern", "model/window", "model/latent/rank"} <= set(space.holes)
+    choices = {"rule/erase": "no", "layer/conv": "4", "training/learning_rate": 2e-3, "model/window": 6}
+    found = resolve(space, {**choices, "model/pattern": "hybrid", "model/latent/rank": "8"}).model
+    assert found.entries == ("rule", "mla") and found.latent.sizes(32, 2).rank == 8 and found.window == 6

@@ -17,7 +17,8 @@ from archsearch.studies.training.language import load_model
 
 CONFIG = """
 rule: eda_scalar
-model: {{width: 16, heads: 1, layers: 2, pattern: [rule, attention]}}
+model: {{width: 16, heads: 1, layers: 6, pattern: [rule, attention, window, mla, mamba, griffin], window: 5,
+  latent: {{rank: 6}}, mamba: {{state: 4}}, griffin: {{channels: 8}}}}
 tasks:
   mqar: {{length: 16, pairs: 2, vocabulary: 16, evaluation: 8, tokens: 128}}
   text: {{corpus: {home}/text, length: 16, tokens: 128}}

@@ -132,6 +132,16 @@ def test_the_report_is_one_page_that_needs_no_network(
     assert csv[0].startswith("rank,trial,name") and len(csv) == len(ranking) + 1
 
 
+def test_the_winner_and_any_trial_of_a_study_can_be_probed(study: StudyDirectory, tmp_path: Path) -> None:
+    winner = read_evidence(study).winner
+    assert winner is not None
+    for source, number in ((study.path, winner.number), (study.trial(1).path, 1)):
+        commands.probe(str(source), None, str(tmp_path / source.name))
+        probed = json.loads((tmp_path / source.name / "probe.json").read_text(encoding="utf-8"))
+        assert probed["rule_hash"] == (study.trial(number).proposal() or {})["rule_hash"]
+        assert probed["text"].startswith("held-out text of its task")
+
+
 def test_the_ranking_is_printed_with_the_winner_as_an_equation(
     study: StudyDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
