@@ -14,10 +14,12 @@ Counts are of one layer, over all its heads. A multiply-add is two FLOPs; expone
   Forward: one kernel that solves the triangles and forms the scores, one serial scan. In training the scan also keeps
   the state at each chunk's start and the rows' corrected targets D; with `recompute` a second scan forms them again
   before the backward. Backward: one serial scan in reverse, which leaves the gradients of states and targets, and one
-  kernel for all other gradients: where heads decay as one and a target is a value as it is, or scaled as its residual,
-  its gradient is that of the value. Where channels decay, the kernel that solves writes the decayed rows and the sums
-  of decays at the ends of four tokens, and both scans read those rows instead of the addresses. A rule of more than
-  four steps a token runs on longer sequences of shorter tokens; laying those side by side is not counted.
+  kernel for all other gradients: where a target is a value as it is, or scaled as its residual, its gradient is that of
+  the value. Where channels decay, the kernel that solves writes the decayed rows and the sums of decays at the ends of
+  four tokens, and both scans read those rows instead of the addresses; a kernel of its own makes the gradients of
+  triangles and scores from targets, their gradients and those of the output. The kernels for chunks whose decays are
+  strong are not counted: elsewhere they read one number a chunk. A rule of more than four steps a token runs on longer
+  sequences of shorter tokens; laying those side by side is not counted.
 """
 
 from __future__ import annotations
@@ -180,7 +182,15 @@ def _backward_bytes(form: NormalForm, passed: _Passed, sizes: Sizes, *, recomput
     rest = everything - values if _reverse_leaves_values(form) else everything
     read = rest - (0 if _gated_targets(form) or rest != everything else values) + passed.accumulated
     gradients = read + 2 * kept + _output(sizes) + rest
-    return kept + again + reverse + gradients
+    return kept + again + reverse + _pair_bytes(form, passed, sizes) + gradients
+
+
+def _pair_bytes(form: NormalForm, passed: _Passed, sizes: Sizes) -> float:
+    """The gradients of triangles and scores where they pass through memory: written once, read once."""
+    if form.decay_kind != "channel":
+        return 0.0
+    targets = passed.targets * (2 if passed.triangle else 1)
+    return targets + _output(sizes) + 2 * (passed.triangle + passed.scores)
 
 
 def _output(sizes: Sizes) -> int:
@@ -230,7 +240,7 @@ def _reverse_leaves_values(form: NormalForm) -> bool:
     """Whether the gradient of every value is that of a row's target, once what scales residual and target alike has
     moved to the write.
     """
-    if form.decay_kind == "channel" or form.read.bonus is not None:
+    if form.read.bonus is not None:
         return False
     vectors = [term.vector for row in form.rows for term in row.target]
     return len(set(vectors)) == len(vectors) and all(_is_plain(row) for row in form.rows)

@@ -101,7 +101,7 @@ def keys_text(form: NormalForm) -> str:
     _decays(push, form)
     push.store(form.operands, "K")
     for operand in numbers(form):
-        at = f"g_{operand.name} + (part * tokens + query_token) * HV + head"
+        at = f"g_{operand.name} + query_token * HV + head"
         push.lines.append(
             f"tl.store({at}, total_{operand.name}.to(g_{operand.name}.dtype.element_ty), mask=query_here)"
         )

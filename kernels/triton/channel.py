@@ -25,7 +25,7 @@ def channel_holes(form: NormalForm) -> dict[str, str]:
     one = ["one"] * 4
     read = [["q_0"], ["q_1"], ["q_2"], ["q_3"]]
     return {
-        "quad_tokens": _lines(f"token_{r} = start + 4 * quad + {r}\nhere_{r} = token_{r} < stop" for r in TOKENS),
+        "quad_tokens": _lines(f"token_{r} = 4 * quad + {r}\nhere_{r} = token_{r} < length" for r in TOKENS),
         "quad_decays": _quad_decays(form),
         "quad_turns": _quad_turns(form),
         "quad_rows": _quad_rows(form),
@@ -44,6 +44,16 @@ def channel_holes(form: NormalForm) -> dict[str, str]:
         "read_weights": woven([[text or "one"] for text in BEFORE]),
         "mixed_weights": woven(_repeated(form, ["left_1", "one", "one", "left_2"])),
         "asked_weights": woven([[text] for text in (*one[:3], "left_2")]),
+        "since": _chain("since", "starts", BEFORE_EACH),
+        "until": _chain("until", "last - ends", BEHIND_EACH, turn=" * last_turn" if _signed(form) else ""),
+        "grown": _chain("grown", "-ends", BEHIND_EACH, "LIMIT"),
+        "late": woven(_weighed(_residuals(form), _named("since"))),
+        "early": woven(_weighed(_writes(form), _named("grown"))),
+        "kept_write": woven(_weighed(_writes(form), _named("until"))),
+        "asked": woven(_weighed(read, _named("since"))),
+        "now_residual": woven(_now(form, "residual")),
+        "now_write": woven(_now(form, "write")),
+        "now_read": woven([[_times(f"since_{r}", _between(form, r, 0, form.read.decays))] for r in TOKENS]),
         "place_weights": _place_weights(form),
         "turn_back": _turn_back(form),
         "target_factors": _target_factors(form),
@@ -68,6 +78,40 @@ BEFORE = ("", "left_0", "(left_0 * left_1)", "(left_0 * left_1 * left_2)")
 """What decays leave from the quad's start to each of its tokens, that token's own apart."""
 BEHIND = ("(left_1 * left_2 * left_3)", "(left_2 * left_3)", "left_3", "")
 """What decays leave from behind each token of the quad to its end."""
+
+
+BEFORE_EACH = tuple((r, r - 1, f"left_{r - 1}") for r in (1, 2, 3))
+"""Of the weights that grow with the tokens before: token, the one whose weight is known, what decays in between."""
+BEHIND_EACH = tuple((r, r + 1, f"left_{r + 1}") for r in (2, 1, 0))
+"""The same for what decays behind each token."""
+
+
+def _chain(name: str, log: str, links: Sequence[tuple[int, int, str]], most: str = "0.0", turn: str = "") -> str:
+    """A weight for each token of the quad: the exponential of `log`, at most `most`, times the quad's own decays."""
+    first = links[0][1]
+    return _lines(
+        [
+            f"{name}_{first} = tl.exp(tl.minimum({log}, {most})){turn}",
+            *(f"{name}_{r} = {name}_{o} * {left}" for r, o, left in links),
+        ]
+    )
+
+
+def _named(name: str) -> list[str]:
+    return [f"{name}_{r}" for r in TOKENS]
+
+
+def _times(text: str, factor: str) -> str:
+    return f"{text} * {factor}" if factor else text
+
+
+def _now(form: NormalForm, role: str) -> list[list[str]]:
+    """What decays, or grows, a row of each token and substep since the chunk's start, those of its own token too."""
+    own, name = (_heads, "since") if role == "residual" else (_tails, "grown")
+    rows = range(len(form.rows))
+    used = [bool(row.residual if role == "residual" else row.write) for row in form.rows]
+    filled = [[_times(f"{name}_{r}", own(form, s, r) if used[s] else "") for s in rows] for r in TOKENS]
+    return [[*token, *[f"{name}_{r}"] * (span(form) - len(token))] for r, token in enumerate(filled)]
 
 
 def _alternated(texts: list[str]) -> str:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from archsearch.dsl import Kind, Operand
-from archsearch.kernels.triton.adjoint import numbers, tiled
+from archsearch.kernels.triton.adjoint import numbers
 from archsearch.kernels.triton.expressions import pointer
 from archsearch.kernels.triton.generation import has_bonus
 from archsearch.kernels.triton.gradients.numbers import sums_of
 from archsearch.kernels.triton.gradients.operands import gradient_operands
-from archsearch.kernels.triton.serial import address_operands, factors_of, moved, serial_operands, span
+from archsearch.kernels.triton.serial import address_operands, factors_of, moved, serial_operands, side_by_side, span
 from archsearch.kernels.triton.strengths import plain_targets
 from archsearch.lowering import NormalForm
 
@@ -20,7 +20,8 @@ from archsearch.lowering import NormalForm
 class Facts:
     """Operands are told by their places in the call.
 
-    rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. moved: tiles of K channels
+    rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. together: whether the serial
+    kernels put a token's rows side by side. moved: tiles of K channels
     that residuals and writes take. factors, sums: sections of these buffers. tiles: what the serial kernels load, and
     whether it has K channels or V. plain: values whose gradient is that of a row's target, and the row. tiled and
     numbered: operands whose gradients a kernel writes, in the order of its parameters: those with channels, and those
@@ -40,6 +41,7 @@ class Facts:
     signed: bool
     residual: bool
     bonus: bool
+    together: bool
     moved: int
     factors: int
     sums: int
@@ -72,11 +74,12 @@ def facts_of(form: NormalForm) -> Facts:
         signed=any(point.sign is not None for point in form.decays),
         residual=any(row.residual for row in form.rows),
         bonus=has_bonus(form),
+        together=side_by_side(form),
         moved=moved(form),
         factors=len(factors_of(form)),
         sums=0 if channel else len(sums_of(form)),
         tiles=tuple((names.index(operand.name), operand.name in keys) for operand in serial_operands(form)),
         plain=tuple((names.index(name), row) for name, row in plain_targets(form).items()),
-        tiled=places(tiled(form) if channel else gradient_operands(form)),
+        tiled=places(gradient_operands(form)),
         numbered=places(numbers(form)),
     )

@@ -12,6 +12,7 @@ from archsearch.kernels.triton import adjoint
 from archsearch.kernels.triton.channel import channel_functions, channel_holes
 from archsearch.kernels.triton.expressions import load_text, pointer, vector_text
 from archsearch.kernels.triton.gradients.holes import gradient_holes, in_one_place
+from archsearch.kernels.triton.gradients.operands import gradient_operands
 from archsearch.kernels.triton.serial import serial_holes, serial_operands, span
 from archsearch.kernels.triton.single_step import step_holes
 from archsearch.kernels.triton.solving import one_gate, solve_functions, solve_holes
@@ -52,8 +53,10 @@ def _source(form: NormalForm) -> str:
     flags = _flags(form)
     holes = _holes(form)
     channel = form.decay_kind == "channel"
+    if channel:
+        holes |= {"finish": filled("finish", holes, flags)}
     chunks = (
-        ("solve_channel", "scan", "reverse", "gradients_channel")
+        ("solve_channel", "solve_strong", "scan", "reverse", "pairs", "gradients_channel", "gradients_strong")
         if channel
         else ("solve", "scan", "reverse", "gradients")
     )
@@ -81,9 +84,10 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "spread": len(form.rows) > 1 and form.decay_kind == "scalar",
         "kept": keeps_rows(form),
         "signed": any(decay.sign is not None for decay in form.decays),
+        "unsigned": not any(decay.sign is not None for decay in form.decays),
         "learned_decay": adjoint.learned_decay(form),
         "residual": any(row.residual for row in form.rows),
-        "push_targets": (any(row.target for row in form.rows) and not _targets_are_plain(form)) or has_bonus(form),
+        "push_targets": (any(row.target for row in form.rows) and not plain_targets(form)) or has_bonus(form),
         "one_place": in_one_place(form),
         "one_gate": one_gate(form),
         "idle": span(form) > len(form.rows),
@@ -93,7 +97,7 @@ def _flags(form: NormalForm) -> dict[str, bool]:
 
 def _holes(form: NormalForm) -> dict[str, str]:
     channel = form.decay_kind == "channel"
-    gradients = [f"g_{operand.name}" for operand in (*adjoint.tiled(form), *adjoint.numbers(form))]
+    gradients = [f"g_{operand.name}" for operand in (*gradient_operands(form), *adjoint.numbers(form))]
     return {
         "title": f"{form.name}: generated chunkwise kernels.",
         "form": str(form),
@@ -118,12 +122,29 @@ def _holes(form: NormalForm) -> dict[str, str]:
 
 
 def _channel_holes(form: NormalForm) -> dict[str, str]:
-    return {"push_targets": adjoint.targets_text(form), "push": adjoint.keys_text(form)}
+    buffers = [*gradient_operands(form), *adjoint.numbers(form)]
+    return {
+        "push_targets": adjoint.targets_text(form),
+        "push": adjoint.keys_text(form),
+        "advance_all": "\n".join(f"{pointer(o)} += start * ({_width(o)})" for o in form.operands),
+        "advance_gradients": "\n".join(f"g_{o.name} += {_first(o)}" for o in buffers),
+    }
 
 
-def _targets_are_plain(form: NormalForm) -> bool:
-    """Whether `reverse` leaves the gradients of values as they are."""
-    return form.decay_kind != "channel" and bool(plain_targets(form))
+def _width(operand: Operand) -> str:
+    """Elements of a token."""
+    if operand.is_address:
+        return "H * K"
+    if adjoint.is_number(operand):
+        return "HV"
+    return "HV * V" if _has_values(operand) else "HV * K"
+
+
+def _first(operand: Operand) -> str:
+    """Where the gradients of a chunk's first token stand: an address has one a value head, a number one a K block."""
+    if adjoint.is_number(operand):
+        return "(part.to(tl.int64) * tokens + start) * HV"
+    return "start * (HV * V)" if _has_values(operand) else "start * (HV * K)"
 
 
 def _functions(form: NormalForm) -> list[str]:

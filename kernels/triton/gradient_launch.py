@@ -9,17 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from archsearch.kernels.triton.plan import WEAKEST, group_of
 from archsearch.kernels.triton.setup import Setup
 from archsearch.kernels.triton.steps import Buffer, Of, Step
 
+KEPT = ("decay", "sign", "bonus", "states", "d_states")
+"""What the serial passes left that pairs of tokens do not take."""
+
 
 def steps(setup: Setup) -> list[Step]:
-    """Tiles a block of keys at a time, then the numbers a head from what the blocks leave; together where channels
-    decay apart.
+    """Tiles a block of keys at a time, then the numbers a head from what the blocks leave. Where channels decay apart,
+    pairs of tokens first, then all together, and once more where decays are strong.
     """
     if setup.empty or not gradient_buffers(setup):
         return []
-    return [_by_block(setup)] if setup.facts.channel else _by_tile(setup)
+    return _by_block(setup) if setup.facts.channel else _by_tile(setup)
 
 
 @lru_cache(maxsize=4096)
@@ -61,7 +65,7 @@ def gathered(setup: Setup, tensors: Sequence[Tensor], made: dict[int, Tensor]) -
 def scratch(setup: Setup) -> tuple[Buffer, ...]:
     """What the kernels need beside."""
     if setup.facts.channel:
-        return ()
+        return tuple(like._replace(name=name) for name, like in _squares(setup).items())
     slots = setup.count * setup.sizes.value_heads
     shape = (_blocks(setup), setup.facts.sums, slots, setup.use.chunk * setup.facts.span)
     return (Buffer("sums", shape, torch.float32),)
@@ -90,22 +94,33 @@ def _by_tile(setup: Setup) -> list[Step]:
     return made
 
 
-def _by_block(setup: Setup) -> Step:
-    """A program a block of keys."""
-    arguments = {
-        "table": setup.table,
-        "scale": Of("scale"),
-        "zero": 0.0,
-        "LEVELS": setup.use.chunk.bit_length() - 1,
-        "BK": setup.use.gradient_keys,
-        "BV": setup.use.gradient_values,
-        "STAGES": 2,
-        "num_warps": setup.use.warps,
-        "num_stages": 2,
-    }
-    passed = _passed(setup) | _written(setup, (*setup.facts.tiled, *setup.facts.numbered))
-    grid = (setup.count * _parts(setup), setup.sizes.value_heads, 1)
-    return Step("gradients", grid, setup.pointers | passed | arguments | setup.common)
+def _squares(setup: Setup) -> dict[str, Buffer]:
+    """The gradients of P and -L by their names, and the buffer that each has the form of."""
+    names = {"reads": "seen_pairs", "inverse": "row_pairs"}
+    return {names[buffer.name]: buffer for buffer in setup.buffers if buffer.name in names}
+
+
+def _by_block(setup: Setup) -> list[Step]:
+    """A program a chunk, then programs a block of keys."""
+    use, heads = setup.use, setup.sizes.value_heads
+    passed = setup.common | _passed(setup)
+    passed |= {"table": setup.table, "scale": Of("scale"), "zero": 0.0, "BV": use.gradient_values}
+    passed |= {"num_warps": use.warps}
+    made = _squares(setup)
+    squares = {name: Of(name) if name in made else None for name in ("seen_pairs", "row_pairs")}
+    taken = {name: value for name, value in passed.items() if name not in KEPT}
+    every = passed | setup.pointers | _written(setup, (*setup.facts.tiled, *setup.facts.numbered))
+    every |= {"strong": setup.of("strong"), "BK": use.gradient_keys, "STAGES": 2, "num_stages": 2}
+    growing = {"LIMIT": WEAKEST, "maxnreg": use.channel_registers}
+    grid = (setup.count * _parts(setup), heads, 1)
+    group = group_of(setup.count * heads * _parts(setup), setup.problem.processors)
+    grouped = ((setup.count + group - 1) // group * _parts(setup), heads, 1)
+    strong = {"LEVELS": setup.use.chunk.bit_length() - 1, "count": setup.count, "group": group}
+    return [
+        Step("pairs", (setup.count, heads, 1), taken | squares | {"STAGES": 3}),
+        Step("gradients", grid, every | squares | growing),
+        Step("gradients_strong", grouped, every | strong),
+    ]
 
 
 def _passed(setup: Setup) -> dict[str, Any]:

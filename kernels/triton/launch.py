@@ -10,7 +10,7 @@ from torch import Tensor
 
 from archsearch.kernels.triton import ahead, gradient_launch, serial_launch
 from archsearch.kernels.triton.launcher import ALIGNED
-from archsearch.kernels.triton.plan import power
+from archsearch.kernels.triton.plan import WEAKEST, group_of, power
 from archsearch.kernels.triton.program import Program
 from archsearch.kernels.triton.setup import Saved, Setup, packed_chunks
 from archsearch.kernels.triton.steps import Buffer, Memory, Of, Step
@@ -202,30 +202,27 @@ def solving_steps(setup: Setup) -> list[Step]:
     """G, its sign, what decays leave of a state, T, P T, factors, the bonus's weight and decayed rows of each chunk."""
     if setup.empty:
         return []
-    kept: dict[str, Any] = {"zero": 0.0}
-    if setup.facts.channel:
-        kept = {name: setup.of(name) for name in ("kept_residual", "kept_write", "kept_read")}
-        kept["LEVELS"] = setup.use.chunk.bit_length() - 1
-    written = ("decay", "sign", "carry", "factors", "inverse", "reads", "bonus")
-    step = Step(
-        "solve",
-        (setup.count, setup.sizes.value_heads, 1),
-        setup.pointers
-        | {name: setup.of(name) for name in written}
-        | {
-            "table": setup.table,
-            "scale": Of("scale"),
-            "BK": setup.use.solve_keys,
-            "SOLVE": setup.use.solve_dtype,
-            "SOLVE_PRECISION": setup.use.solve,
-            "num_warps": setup.use.warps,
-            "num_stages": 2,
-            "maxnreg": setup.use.solve_registers,
-        }
-        | kept
-        | setup.common,
-    )
-    return [step]
+    grid = (setup.count, setup.sizes.value_heads, 1)
+    solved = setup.common | setup.pointers | {name: setup.of(name) for name in ("decay", "sign", "inverse", "reads")}
+    solved |= {
+        "table": setup.table,
+        "scale": Of("scale"),
+        "BK": setup.use.solve_keys,
+        "SOLVE": setup.use.solve_dtype,
+        "SOLVE_PRECISION": setup.use.solve,
+        "num_warps": setup.use.warps,
+        "num_stages": 2,
+    }
+    rest: dict[str, Any] = {name: setup.of(name) for name in ("carry", "factors", "bonus")} | {"zero": 0.0}
+    if not setup.facts.channel:
+        return [Step("solve", grid, solved | rest | {"maxnreg": setup.use.solve_registers})]
+    rest |= {name: setup.of(name) for name in ("strong", "kept_residual", "kept_write", "kept_read")}
+    rest |= {"LIMIT": WEAKEST, "maxnreg": setup.use.channel_registers}
+    levels = {"strong": setup.of("strong"), "LEVELS": setup.use.chunk.bit_length() - 1}
+    group = group_of(setup.count * setup.sizes.value_heads, setup.problem.processors)
+    levels |= {"count": setup.count, "group": group}
+    grouped = (_blocks(setup.count, group), setup.sizes.value_heads, 1)
+    return [Step("solve", grid, solved | rest), Step("solve_strong", grouped, solved | levels)]
 
 
 def _blocks(size: int, block: int) -> int:

@@ -14,6 +14,10 @@ SMALLEST = 16
 """Tokens a chunk and channels a block: what a matrix product takes."""
 FEWEST = 32
 """Rows a chunk. With 16, Triton 3.6 on Hopper computes a float32 rule with a decay per channel wrongly."""
+NARROWEST = 32
+"""Channels a block where they decay apart, with fewer of them too: with 16, Triton 3.6 on Hopper was seen to compute
+the gradient of g of a rule of two rows wrongly.
+"""
 ROWS = 64
 """Rows a chunk by default."""
 SHORTEST_PIECE = 16
@@ -22,6 +26,9 @@ SHARED_MEMORY = 229376
 """Bytes of shared memory on sm_90 for the tiles of a serial kernel and the state that it writes."""
 MANY_ROWS = 1 << 18
 """Tokens times heads from which on tensor descriptors, which the host makes for a call, save more than they cost."""
+
+WEAKEST = 60.0
+"""How much a channel may decay in a chunk, as a log, where rows grow by it: far from where bfloat16 and float32 end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class Plan:
     gradient: Gradient
     gradient_keys: int
     gradient_values: int
+    channel_registers: int | None
     warps: int
     dtype: tl.dtype
     storage: torch.dtype
@@ -117,15 +125,16 @@ def plan(problem: Problem, chunk_size: int | None) -> Plan:
     return Plan(
         chunk=chunk,
         key_size=keys,
-        solve_keys=min(keys, 32 if problem.channel or wide else 128),
+        solve_keys=NARROWEST if problem.channel else min(keys, 32 if wide else 128),
         solve_registers=_solve_registers(problem, wide=wide),
         scan=serial,
         pieces=_pieces(serial, problem.moved * chunk),
         reverse=serial,
         segments=segments,
         gradient=_gradient(problem, keys, values, wide=wide),
-        gradient_keys=min(keys, _gradient_keys(problem, wide=wide)),
+        gradient_keys=NARROWEST,
         gradient_values=min(values, 32 if wide else 64),
+        channel_registers=None if wide else 168,
         warps=4,
         dtype=tl.float32 if wide else tl.bfloat16,
         storage=torch.float32 if wide else torch.bfloat16,
@@ -138,6 +147,16 @@ def plan(problem: Problem, chunk_size: int | None) -> Plan:
 def power(size: int) -> int:
     """The power of two, 16 or more, that holds a head size."""
     return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+def group_of(programs: int, processors: int) -> int:
+    """Chunks, 32 at most, that one program looks at for strong decays: as many as leave four programs a processor, so
+    that nothing is lost where every chunk is strong.
+    """
+    group = 1
+    while processors and group < 32 and programs >= 8 * group * processors:
+        group *= 2
+    return group
 
 
 def _serial(problem: Problem, chunk: int, keys: int, values: int, *, wide: bool, segments: int) -> Serial:
@@ -170,7 +189,7 @@ def _pieces(scan: Serial, rows: int) -> Serial:
 
 def _solve_registers(problem: Problem, *, wide: bool) -> int | None:
     """Where a few are wanting to run four programs of four warps on a processor, those few are spilled."""
-    return None if wide or problem.channel or problem.span > 1 or not problem.residual else 128
+    return None if wide or problem.channel or not problem.residual else 128
 
 
 def _describable(problem: Problem) -> bool:
@@ -200,10 +219,3 @@ def _gradient(problem: Problem, keys: int, values: int, *, wide: bool) -> Gradie
     if problem.span == 1 and problem.residual and keys >= 128:
         return Gradient(128, min(values, 64), 8, 3)
     return Gradient(min(keys, 64), min(values, 64), 4, 3)
-
-
-def _gradient_keys(problem: Problem, *, wide: bool) -> int:
-    """Narrower where more tiles are alive at once."""
-    if problem.channel and wide:
-        return 16
-    return 32 if wide or problem.channel else 64

@@ -16,12 +16,15 @@ def launcher() -> Launcher:
     return Launcher(modules.load("combine", generation.joining()))
 
 
-def joined(pieces: int, segments: int, key_dim: int, value_dim: int, entering: str | None, *, reverse: bool) -> Step:
+def joined(
+    pieces: int, segments: int, key_dim: int, value_dim: int, precision: str, entering: str | None, *, reverse: bool
+) -> Step:
     """States at the pieces' starts (their gradients at the ends, in reverse), in the buffer "reached".
 
     "local" [pieces, V, K] is what each piece sends on: the first one, which starts from what `entering` names
     [sequences, HV, K, V], all of it. "transitions" [pieces, K, K] are those of the pieces between first and last.
-    There are `segments` pieces a sequence and head.
+    There are `segments` pieces a sequence and head. Products are as exact as `precision` says, which is that of other
+    products of float32: what a piece sends on went through products of rounded operands before.
     """
     values = 16
     grid = (pieces // segments * ((value_dim + values - 1) // values), 1, 1)
@@ -40,6 +43,7 @@ def joined(pieces: int, segments: int, key_dim: int, value_dim: int, entering: s
             "SEGMENTS": segments,
             "ENTERS": entering is not None,
             "REVERSED": reverse,
+            "PRECISION": precision,
             "num_warps": 8,
         },
     )

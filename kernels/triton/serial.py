@@ -142,29 +142,49 @@ def moved(form: NormalForm) -> int:
 
 
 def serial_holes(form: NormalForm) -> dict[str, str]:
-    """The holes of `scan` and `reverse`."""
+    """The holes of `scan` and `reverse`.
+
+    Loads of tiles that products take from shared memory stand one after another, nothing between them that uses one:
+    they are waited for once. What goes through registers is loaded where it is used, or it would fill them.
+    """
     rows = rows_of(form)
+    moving = _names((*rows.residual, *rows.write))
+    reading = _without(_names((rows.read,)), moving)
+    unseen = _without(_names((rows.read,)), _names(rows.residual))
+    together = side_by_side(form)
+    solved, given = _solved(rows, together=together), _given(rows, together=together)
+    turned = _names((*rows.write, *rows.residual, rows.read))
     return {
         "serial_pointers": ", ".join(_pointers(form)),
-        "scan_factors": _lines(_factors(form, ("residual", "write", "target"))),
-        "read_factors": _lines(_factors(form, ("read",))),
-        "reverse_factors": _lines(_factors(form, ("residual", "write", "read"))),
-        "scan_tiles": _lines(_tiles(form, (*rows.residual, *rows.write)), _values(form)),
-        "scan_read_tiles": _lines(_tiles(form, (rows.read,), without=(*rows.residual, *rows.write))),
+        "scan_loads": _lines(_loads(form, moving), solved),
+        "scan_read_loads": _lines(_loads(form, reading), given),
+        "scan_targets": _lines(_value_loads(form), _values(form)),
+        "scan_tiles": _lines(_tiles(form, moving)),
+        "scan_read_tiles": _lines(_tiles(form, reading), _factors(form, ("read",))),
+        "reverse_loads": _lines(_loads(form, turned), solved, given),
         "scan_seen": _lines(_seen(_names(rows.residual), "low")),
-        "scan_errors": _lines(_errors(rows)),
-        "scan_deltas": _lines(_deltas(rows)),
-        "scan_update": _lines(_update(rows)),
-        "scan_output": _lines(_seen(_without(_names((rows.read,)), _names(rows.residual)), "low"), _output(rows)),
+        "scan_errors": _lines(_factors(form, ("residual", "target")), _errors(rows)),
+        "scan_deltas": _lines(_deltas(rows, together=together)),
+        "scan_update": _lines(_factors(form, ("write",)), _update(rows)),
+        "scan_output": _lines(_seen(unseen, "low"), _output(rows, together=together)),
+        "first_left": _left(form, "left", "begin * HV + head", "begin < end"),
+        "last_left": _left(form, "left", "(end - 1) * HV + head", "begin < end"),
+        "next_left": _left(form, "ahead", "slot + HV", "at_chunk + 1 < end"),
+        "previous_left": _left(form, "ahead", "slot - HV", "at_chunk + 1 < end"),
         "scan_carry": _carry(form, "state"),
         "reverse_carry": _carry(form, "d_state"),
         "scan_save": _lines(_delta_stores(len(form.rows))),
-        "reverse_tiles": _lines(_tiles(form, (*rows.write, *rows.residual, rows.read))),
-        "reverse_deltas": _lines(_seen(_names(rows.write), "low"), _d_deltas(rows)),
-        "reverse_targets": _lines(_d_targets(rows)),
-        "reverse_update": _lines(_d_update(rows)),
+        "reverse_tiles": _lines(_tiles(form, turned)),
+        "reverse_deltas": _lines(_seen(_names(rows.write), "low"), _factors(form, ("write",)), _d_deltas(rows)),
+        "reverse_targets": _lines(_d_targets(rows, together=together)),
+        "reverse_update": _lines(_factors(form, ("residual", "read")), _d_update(rows)),
         "reverse_save": _lines(_target_stores(len(form.rows))),
     }
+
+
+def _left(form: NormalForm, name: str, slot: str, here: str) -> str:
+    """One number a chunk is asked for a chunk ahead; among the tiles it would be one more thing to wait for."""
+    return f"{name} = tl.load(carry + {slot}, mask={here}, other=1.0)" if form.decay_kind == "scalar" else "pass"
 
 
 def _carry(form: NormalForm, state: str) -> str:
@@ -173,7 +193,7 @@ def _carry(form: NormalForm, state: str) -> str:
         case "none":
             return "pass"
         case "scalar":
-            return f"{state} *= tl.load(carry + slot)"
+            return f"{state} *= left\nleft = ahead"
         case _:
             return f"{state} *= tl.load(carry + slot.to(tl.int64) * K + channel, mask=channel < K, other=1.0)[None, :]"
 
@@ -207,42 +227,111 @@ def _without(names: Sequence[str], others: Sequence[str]) -> list[str]:
     return [name for name in names if name not in others]
 
 
-def _tiles(form: NormalForm, rows: Sequence[Sequence[Part]], *, without: Sequence[Sequence[Part]] = ()) -> list[str]:
-    """Loads of tiles [C, K]."""
-    known = {
-        base.name: base
-        for role in ("residual", "write", "read")
-        for e in expressions_of(form, role)
-        for base in bases(e)
-    }
-    lines: list[str] = []
-    for name in _without(_names(rows), _names(without)):
-        if form.decay_kind == "channel":
-            role, _, row = name.partition("_")
-            at = f"(slot * {span(form) if row else 1} + {row or 0}) * C"
-            lines.append(f"tile_{name} = matrix(kept_{role}, {at}, 0, K, C, KP, TMA)")
-        else:
-            lines.append(f"tile_{name} = {_base_tile(known[name], 'address')}")
-    return lines
+def _loads(form: NormalForm, names: Sequence[str]) -> list[str]:
+    """What tiles [C, K] are made of, as it comes from memory."""
+    if form.decay_kind == "channel":
+        return [f"raw_{name} = matrix({_kept(form, name)}, 0, K, C, KP, TMA)" for name in names]
+    return [line for name in names for line in _base_loads(_addresses(form)[name], "address")]
+
+
+def _tiles(form: NormalForm, names: Sequence[str]) -> list[str]:
+    """Tiles [C, K]."""
+    if form.decay_kind == "channel":
+        return [f"tile_{name} = raw_{name}" for name in names]
+    return [f"tile_{name} = {_base_tile(_addresses(form)[name], 'address')}" for name in names]
+
+
+def _kept(form: NormalForm, name: str) -> str:
+    """The buffer of kept rows of a tile, and where its rows of a chunk begin."""
+    role, _, row = name.partition("_")
+    return f"kept_{role}, (slot * {span(form) if row else 1} + {row or 0}) * C"
+
+
+def _addresses(form: NormalForm) -> dict[str, Base]:
+    roles = ("residual", "write", "read")
+    return {base.name: base for role in roles for e in expressions_of(form, role) for base in bases(e)}
+
+
+def _targets(form: NormalForm) -> list[Base]:
+    return list({base.name: base for e in expressions_of(form, "target") for base in bases(e)}.values())
+
+
+def _value_loads(form: NormalForm) -> list[str]:
+    """What target tiles [C, BV] are made of."""
+    return [line for base in _targets(form) for line in _base_loads(base, "value")]
 
 
 def _values(form: NormalForm) -> list[str]:
-    """Loads of target tiles [C, BV]."""
-    found = {base.name: base for e in expressions_of(form, "target") for base in bases(e)}
-    return [f"target_{name} = {_base_tile(base, 'value')}" for name, base in found.items()]
+    """Target tiles [C, BV]."""
+    return [f"target_{base.name} = {_base_tile(base, 'value')}" for base in _targets(form)]
+
+
+def _base_loads(base: Base, role: str) -> list[str]:
+    lines: list[str] = []
+    for i, operand in enumerate(base.operands):
+        place = f"{pointer(operand)}, sequence, first, token, here, head"
+        if role == "value":
+            load = f"value_tile({place}, column, HV, V, C, BV, TMA)"
+        elif operand.is_address:
+            load = f"address_tile({place}, channel, H, HV, K, C, KP, TMA)"
+        else:
+            load = f"value_tile({place}, 0, HV, K, C, KP, TMA)"
+        lines.append(f"{_raw(base, role, i)} = {load}")
+    return lines
 
 
 def _base_tile(base: Base, role: str) -> str:
-    texts: list[str] = []
-    place = "sequence, first, token, here, head"
-    for operand in base.operands:
-        if role == "value":
-            texts.append(f"value_tile({pointer(operand)}, {place}, target_channel, block * BV, HV, V, C, BV, TMA)")
-        elif operand.is_address:
-            texts.append(f"address_tile({pointer(operand)}, {place}, channel, H, HV, K, C, KP, TMA)")
-        else:
-            texts.append(f"value_tile({pointer(operand)}, {place}, channel, 0, HV, K, C, KP, TMA)")
+    size = "BV" if role == "value" else "KP"
+    texts = [f"tl.reshape({_raw(base, role, i)}, (C, {size}))" for i, _ in enumerate(base.operands)]
     return texts[0] if len(texts) == 1 else " * ".join(f"{text}.to(tl.float32)" for text in texts)
+
+
+def _raw(base: Base, role: str, place: int) -> str:
+    return f"raw_{role}_{base.name}_{place}"
+
+
+def side_by_side(form: NormalForm) -> bool:
+    """Whether a token's rows go through T together, as one product: none is idle and all recall."""
+    return len(form.rows) == span(form) > 1 and all(row.residual for row in form.rows)
+
+
+def _solved(rows: Rows, *, together: bool) -> list[str]:
+    """Loads of T, or of its blocks that are not known: rows that have a residual."""
+    if together:
+        return ["solved = matrix(inverse, slot * R, 0, R, R, R, TMA)"]
+    count = len(rows.residual)
+    return [
+        f"solved_{r}_{j} = matrix(inverse, slot * R + {r} * C, {j} * C, R, C, C, TMA)"
+        for r, residual in enumerate(rows.residual)
+        if residual
+        for j in range(count)
+    ]
+
+
+def _given(rows: Rows, *, together: bool) -> list[str]:
+    """Loads of what reads take from W."""
+    if together:
+        return ["given = matrix(reads, slot * C, 0, R, C, R, TMA)"]
+    return [f"given_{r} = matrix(reads, slot * C, {r} * C, R, C, C, TMA)" for r in range(len(rows.write))]
+
+
+def _beside(name: str, count: int) -> str:
+    """Tiles [BV, C] of all rows as one [BV, R]."""
+    parts = [f"{name}_{r}" for r in range(count)]
+    while len(parts) > 1:
+        parts = [f"beside({left}, {right})" for left, right in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _apart(name: str, whole: str, count: int) -> list[str]:
+    """The way back."""
+    lines: list[str] = []
+    parts = [whole]
+    while len(parts) < count:
+        halves = [f"{part}_{side}" for part in parts for side in ("left", "right")]
+        lines += [f"{a}, {b} = halves({part})" for part, a, b in zip(parts, halves[::2], halves[1::2], strict=True)]
+        parts = halves
+    return [*lines, *(f"{name}_{r} = {part}" for r, part in enumerate(parts))]
 
 
 def _seen(names: Sequence[str], state: str) -> list[str]:
@@ -261,24 +350,24 @@ def _errors(rows: Rows) -> list[str]:
         wanted = [_scaled(f"tl.trans(target_{name}).to(tl.float32)", factor) for name, factor in target]
         recalled = [_scaled(f"seen_{name}", factor) for name, factor in residual]
         lines.append(f"error_{r} = {sum_text(wanted) or 'tl.zeros((BV, C), tl.float32)'}")
-        if wanted:
-            lines += ["if PIECES:", f"    error_{r} *= wanted"]
-        if recalled:
-            lines.append(f"error_{r} -= {sum_text(recalled)}")
+        lines += [f"error_{r} -= {each}" for each in recalled]
     return lines
 
 
-def _deltas(rows: Rows) -> list[str]:
-    """D = T W, block by block; a row without a residual keeps its target."""
+def _deltas(rows: Rows, *, together: bool) -> list[str]:
+    """D = T W, at once or block by block; a row without a residual keeps its target."""
     count = len(rows.residual)
+    if together:
+        lines = [f"errors = {_beside('error', count)}.to(DT)"]
+        lines.append("delta = product(errors, tl.trans(solved), DT, PRECISION)")
+        return [*lines, *_apart("delta", "delta", count)]
     lines: list[str] = []
     for r, residual in enumerate(rows.residual):
         if not residual:
             lines.append(f"delta_{r} = error_{r}")
             continue
         for j in range(count):
-            block = f"matrix(inverse, slot * R + {r} * C, {j} * C, R, C, C, TMA)"
-            term = f"product(error_{j}, tl.trans({block}), DT, PRECISION)"
+            term = f"product(error_{j}, tl.trans(solved_{r}_{j}), DT, PRECISION)"
             lines.append(f"delta_{r} = {term}" if j == 0 else f"delta_{r} += {term}")
     return lines
 
@@ -294,14 +383,14 @@ def _update(rows: Rows) -> list[str]:
     return lines
 
 
-def _output(rows: Rows) -> list[str]:
+def _output(rows: Rows, *, together: bool) -> list[str]:
     """o = S^T q + (P T) W."""
     seen = [_scaled(f"seen_{name}", factor) for name, factor in rows.read]
     lines = [f"result = {sum_text(seen) or 'tl.zeros((BV, C), tl.float32)'}"]
+    if together:
+        return [*lines, "result += product(errors, tl.trans(given), DT, PRECISION)"]
     for r in range(len(rows.write)):
-        lines.append(
-            f"result += product(error_{r}, tl.trans(matrix(reads, slot * C, {r} * C, R, C, C, TMA)), DT, PRECISION)"
-        )
+        lines.append(f"result += product(error_{r}, tl.trans(given_{r}), DT, PRECISION)")
     return lines
 
 
@@ -332,13 +421,20 @@ def _d_deltas(rows: Rows) -> list[str]:
     return lines
 
 
-def _d_targets(rows: Rows) -> list[str]:
+def _d_targets(rows: Rows, *, together: bool) -> list[str]:
     """dW = (P T)^T dO + T^T dD; rows without a residual have the unit column of T."""
+    if together:
+        count = len(rows.residual)
+        return [
+            "d_target = product(d_out, given, DT, PRECISION)",
+            f"d_target += product({_beside('d_delta', count)}, solved, DT, PRECISION)",
+            *_apart("d_target", "d_target", count),
+        ]
     lines: list[str] = []
     for r, own in enumerate(rows.residual):
-        terms = [f"product(d_out, matrix(reads, slot * C, {r} * C, R, C, C, TMA), DT, PRECISION)"]
+        terms = [f"product(d_out, given_{r}, DT, PRECISION)"]
         terms += [
-            f"product(d_delta_{j}, matrix(inverse, slot * R + {j} * C, {r} * C, R, C, C, TMA), DT, PRECISION)"
+            f"product(d_delta_{j}, solved_{j}_{r}, DT, PRECISION)"
             for j, residual in enumerate(rows.residual)
             if residual
         ]

@@ -98,7 +98,9 @@ def pieces_of(setup: Setup) -> tuple[Buffer, ...]:
 
 def _joined(setup: Setup, entering: str | None, *, reverse: bool) -> Step:
     sizes, each = setup.sizes, setup.use.segments
-    return segments.joined(setup.lanes * each, each, sizes.key_dim, sizes.value_dim, entering, reverse=reverse)
+    return segments.joined(
+        setup.lanes * each, each, sizes.key_dim, sizes.value_dim, setup.use.precision, entering, reverse=reverse
+    )
 
 
 def _common(setup: Setup, use: Serial) -> dict[str, Any]:
@@ -123,9 +125,10 @@ def _tiles(setup: Setup, use: Serial) -> dict[str, Any]:
     for place, has_keys in setup.facts.tiles:
         name, block = setup.facts.pointers[place], setup.use.key_size if has_keys else use.values
         found[name] = Tile(name, setup.shapes[place], (1, chunk, 1, block)) if use.descriptors else Of(name)
-    matrices = {"inverse": chunk, "reads": chunk}
+    rows = chunk * setup.facts.span if setup.facts.together else chunk
+    matrices = {"inverse": (rows, rows), "reads": (chunk, rows)}
     if setup.facts.channel:
-        matrices |= dict.fromkeys(("kept_residual", "kept_write", "kept_read"), setup.use.key_size)
+        matrices |= dict.fromkeys(("kept_residual", "kept_write", "kept_read"), (chunk, setup.use.key_size))
     buffers = {buffer.name: buffer for buffer in setup.buffers}
     for name in (*matrices, "factors"):
         if name not in buffers:
@@ -135,7 +138,7 @@ def _tiles(setup: Setup, use: Serial) -> dict[str, Any]:
         elif name == "factors":
             found[name] = Tile(name, (math.prod(buffers[name].shape),), (chunk,))
         else:
-            found[name] = _matrix(buffers[name], chunk, matrices[name])
+            found[name] = _matrix(buffers[name], matrices[name])
     return found
 
 
@@ -158,10 +161,10 @@ def _states(name: str, setup: Setup, use: Serial) -> Of | Tile:
     return Tile(name, shape, (1, use.values, setup.use.key_size)) if use.descriptors else Of(name)
 
 
-def _matrix(buffer: Buffer, rows: int, block: int) -> Tile:
+def _matrix(buffer: Buffer, block: tuple[int, int]) -> Tile:
     """Of a buffer of rows [..., N]."""
     *outer, width = buffer.shape
-    return Tile(buffer.name, (math.prod(outer), width), (rows, block))
+    return Tile(buffer.name, (math.prod(outer), width), block)
 
 
 def _blocks(size: int, block: int) -> int:

@@ -282,7 +282,8 @@ def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[
     """What a rule keeps, a slot a chunk and head, whole cache lines first.
 
     T, P T; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D; the
-    factors; the weight of the bonus; G and its sign; what the chunk's decays leave of a state.
+    factors; the weight of the bonus; G and its sign; what the chunk's decays leave of a state; whether decays are
+    strong.
     """
     rows, chunk, keys = rule.span, use.chunk, sizes.key_dim
     slots, short, wide = count * sizes.value_heads, use.storage, torch.float32
@@ -304,6 +305,7 @@ def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[
         (Buffer("decay", decay, wide), rule.decays),
         (Buffer("sign", decay, wide), rule.signed),
         (Buffer("carry", (slots, keys) if channel else (slots,), wide), rule.decays),
+        (Buffer("strong", (slots,), torch.int32), channel),
     )
     return tuple(buffer for buffer, needed in every if needed)
 

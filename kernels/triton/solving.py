@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from archsearch.kernels.triton.expressions import pointer
-from archsearch.kernels.triton.serial import factors_of, streams_of
+from archsearch.kernels.triton.serial import factors_of, span, streams_of
 from archsearch.kernels.triton.streams import Base, Stream, base_text, factor_text
 from archsearch.kernels.triton.text import by_row, function, sum_text
 from archsearch.lowering import NormalForm
@@ -23,8 +23,8 @@ def solve_holes(form: NormalForm) -> dict[str, str]:
         "solve_factors": factors_text(form),
         "solve_grams": _lines(_grams(form, tiles, pairs)),
         "solve_tiles": _lines(
-            f"tile_{i} = stream_{i}({_places(form, bases)}, head, channel, {_pointers(form)}, H, HV, K)"
-            for bases, i in tiles.items()
+            f"tile_{i} = stream_{i}({_places(form)}, head, channel, {_pointers(form)}, H, HV, K, DT)"
+            for i in tiles.values()
         ),
         "solve_products": _lines(
             f"gram_{i}_{j} += product(tile_{i}, tl.trans(tile_{j}), DT, PRECISION)" for i, j in pairs
@@ -109,8 +109,9 @@ def _is_read(form: NormalForm, bases: tuple[Base | None, ...]) -> bool:
     return len(form.rows) > 1 and len(bases) == 1
 
 
-def _places(form: NormalForm, bases: tuple[Base | None, ...]) -> str:
-    return "query_token, query_place, query_here" if _is_read(form, bases) else "token, sub, here"
+def _places(form: NormalForm) -> str:
+    """The tokens of a tile: those of all rows are put together from a tile for each row of the rule."""
+    return "query_token, query_place, query_here" if len(form.rows) > 1 else "token, sub, here"
 
 
 def _pointers(form: NormalForm) -> str:
@@ -149,12 +150,28 @@ def _scaled(form: NormalForm, role: str, tiles: dict[tuple[Base | None, ...], in
 
 
 def _stream(form: NormalForm, index: int, bases: tuple[Base | None, ...]) -> str:
-    zero = "tl.zeros((token.shape[0], channel.shape[0]), tl.float32)"
-    lines = by_row(bases, zero, lambda base, here: base_text(base, here))
-    parameters = (
-        f"token, sub, here, head, channel, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
-    )
-    return function(f"stream_{index}", parameters, "Base vectors [N, BK] of the rows.", lines)
+    parameters = f"token, sub, here, head, channel, {_pointers(form)}"
+    parameters += ", H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr, DT: tl.constexpr"
+    none = "tl.zeros((token.shape[0], channel.shape[0]), DT)"
+    if len(bases) == 1:
+        text = none if bases[0] is None else base_text(bases[0], "here")
+        return function(f"stream_{index}", parameters, "Base vectors [N, BK] of the rows.", [f"return {text}"])
+    lines = [f"row_{r} = {none if base is None else _rounded(base)}" for r, base in enumerate(bases)]
+    lines += [f"row_{r} = {none}" for r in range(len(bases), span(form))]
+    doc = "Base vectors [N, BK] of the rows of the tokens [C], in the order of time."
+    return function(f"stream_{index}", parameters, doc, [*lines, f"return {_in_time(list(range(span(form))))}"])
+
+
+def _rounded(base: Base) -> str:
+    text = base_text(base, "here")
+    return f"({text}).to(DT)" if base.gates else f"{text}.to(DT)"
+
+
+def _in_time(rows: list[int]) -> str:
+    """Tiles of a token's rows as one, token by token."""
+    if len(rows) == 1:
+        return f"row_{rows[0]}"
+    return f"interleaved({_in_time(rows[::2])}, {_in_time(rows[1::2])})"
 
 
 def _scale(form: NormalForm, role: str, t: int, stream: Stream) -> str:

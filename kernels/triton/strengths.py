@@ -17,12 +17,7 @@ from archsearch.lowering.normal_form import scaled
 
 @lru_cache(maxsize=1024)
 def at_writes(form: NormalForm) -> NormalForm:
-    """The form with what scales residual and target of a row alike in its write; the recurrence is the same.
-
-    A form whose channels decay apart stays as it is: its rows are kept whole.
-    """
-    if form.decay_kind == "channel":
-        return form
+    """The form with what scales residual and target of a row alike in its write; the recurrence is the same."""
     return replace(form, rows=tuple(_moved(row) for row in form.rows))
 
 
@@ -52,12 +47,7 @@ def _sorted(gates: Counter[Operand]) -> tuple[Operand, ...]:
 
 
 def plain_targets(form: NormalForm) -> dict[str, int]:
-    """The values whose gradient is the gradient of one row's target, as it is, and that row; empty unless all are.
-
-    Where channels decay apart, `gradients` makes them all.
-    """
-    if form.decay_kind == "channel":
-        return {}
+    """The values whose gradient is the gradient of one row's target, as it is, and that row; empty unless all are."""
     found: dict[str, int] = {}
     values = [term.vector for row in form.rows for term in row.target]
     if form.read.bonus is not None:

@@ -19,7 +19,7 @@ from archsearch.kernels.triton import forms, launch, setup
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
-NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int64: "i64"}
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64"}
 FOUND: dict[str, dict[str, int]] = {}
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 PROCESSORS = 132

@@ -17,10 +17,8 @@ SHARED_MEMORY = 232448
 """Bytes of shared memory that a block may have on sm_90."""
 
 
-SPILLED = {"gated_delta_net": 16, "q_delta": 48, "eda_scalar": 128, "gla": 1024, "kda": 512}
+SPILLED = {"gated_delta_net": 16, "q_delta": 48, "eda_scalar": 16, "gla": 224, "kda": 704}
 """Bytes a thread that kernels of a rule which are not serial may keep outside their registers at K = V = 128."""
-SPILLED_IN_SERIAL = 24 if ASIDE else 0
-"""The same of serial kernels: none, but in what Triton 3.6 makes of q_delta's reverse scan."""
 SERIAL = ("scan", "scan SAVE", "reverse")
 
 
@@ -44,7 +42,7 @@ def test_no_product_is_left_in_flight_and_shared_memory_suffices(rule: str) -> N
     assert all(kernel["shared memory"] <= SHARED_MEMORY for kernel in found.values()), found
     assert all(found[name]["products"] > 0 for name in ("solve", "scan", "reverse", "gradients")), found
     assert all(kernel["stack"] <= SPILLED[rule] for kernel in found.values()), found
-    assert all(found[name]["stack"] <= SPILLED_IN_SERIAL for name in SERIAL), found
+    assert all(found[name]["stack"] == 0 for name in SERIAL), found
 
 
 def test_a_rule_with_three_tiles_of_keys_a_token_fits_in_shared_memory() -> None:
