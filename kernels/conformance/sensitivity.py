@@ -18,7 +18,7 @@ from archsearch.dsl import Expression, Kind, Operand, Rule
 from archsearch.kernels.call import checked
 from archsearch.kernels.conformance.inputs import Inputs
 from archsearch.kernels.conformance.setting import Outcome, Setting, quantity_of, relative_error
-from archsearch.kernels.conformance.tolerances import MOST_WIDENED, ORDINARY
+from archsearch.kernels.conformance.tolerances import MOST_WIDENED, MOST_WIDENED_WIDE, ORDINARY, ROUNDINGS
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.reference import run
 from archsearch.lowering import NormalForm, lower
@@ -49,18 +49,22 @@ class Sensitivity:
         return self._found[name]
 
     def widened(self, setting: Setting, found: Outcome, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts of `compare` on `found`, where one failed in short floats with the bound of a rule of this
-        sensitivity; see `ORDINARY`.
+        """The verdicts of `compare` on `found`, where one failed in 16 or 32 bits with the bound of a rule of this
+        sensitivity; see `ORDINARY` and `ROUNDINGS`.
         """
-        if setting.dtype not in (torch.bfloat16, torch.float16):
+        if setting.dtype == torch.float64:
             return list(verdicts)
-        names = ("output", "state", *found.gradients)
-        pairs = zip(names, verdicts, strict=True)
-        return [verdict if verdict.passed else self._widened(name, verdict) for name, verdict in pairs]
+        widened = self._widened_wide if setting.dtype == torch.float32 else self._widened_short
+        pairs = zip(("output", "state", *found.gradients), verdicts, strict=True)
+        return [verdict if verdict.passed else widened(name, verdict) for name, verdict in pairs]
 
-    def _widened(self, name: str, verdict: Verdict) -> Verdict:
+    def _widened_short(self, name: str, verdict: Verdict) -> Verdict:
         factor = min(MOST_WIDENED, max(1.0, self.of(name) / ORDINARY[quantity_of(self._form, name)]))
         return dataclasses.replace(verdict, bound=verdict.bound * factor)
+
+    def _widened_wide(self, name: str, verdict: Verdict) -> Verdict:
+        needed = min(MOST_WIDENED_WIDE * verdict.bound, ROUNDINGS * self.of(name) * torch.finfo(torch.float32).eps)
+        return dataclasses.replace(verdict, bound=max(verdict.bound, needed))
 
 
 def _changes(found: Outcome, expected: Outcome) -> dict[str, float]:

@@ -55,6 +55,12 @@ just erased, whose output is what is left of a cancellation, has 3.6 and lost 1.
 MOST_WIDENED = 3.0
 """No bound is widened further: a rule that amplifies more has no results in 16 bits, and fails."""
 
+ROUNDINGS, MOST_WIDENED_WIDE = 4.0, 100.0
+"""The same in float32, whose table is a thousand roundings wide: it is too narrow only where nearly nothing is left of
+what cancels, such as the gradient of a value that is erased as soon as it is written, 1e-6 of what it is made of. A
+bound is then 4 roundings times the sensitivity, and no more than a hundred times the table's.
+"""
+
 FINITE_DIFFERENCES = 1e-6
 """Central differences with a step of 1e-6 in float64: truncation 1e-12, cancellation 1e-10, divided by a slope near 1.
 """

@@ -61,10 +61,21 @@ def test_no_bound_is_widened_without_end() -> None:
     assert verdict.bound == pytest.approx(MOST_WIDENED * VALUE) and not verdict.passed
 
 
-def test_floats_of_32_bits_have_the_table() -> None:
-    setting = setting_of(CANCELLING, "torch", dtype=torch.float32)
+def judged_in_float32(rule: Rule, error: float) -> Verdict:
+    """The verdict on a gradient of v with that error."""
+    setting = setting_of(rule, "torch", dtype=torch.float32)
     inputs = setting.inputs()
-    expected = token_loop(CANCELLING, inputs)
-    failed = [Verdict("agrees", 1.0, 1e-4, "output"), Verdict("agrees", 1.0, 1e-4, "state")]
-    found = Outcome(expected.output, expected.state, {})
-    assert Sensitivity(CANCELLING, inputs, expected).widened(setting, found, failed) == failed
+    expected = token_loop(rule, inputs)
+    found = Outcome(expected.output, expected.state, {"v": expected.gradients["v"]})
+    verdicts = [Verdict("agrees", 0.0, 1e-4), Verdict("agrees", 0.0, 1e-4), Verdict("agrees", error, 1e-4)]
+    return Sensitivity(rule, inputs, expected).widened(setting, found, verdicts)[2]
+
+
+def test_floats_of_32_bits_have_the_table() -> None:
+    assert judged_in_float32(CANCELLING, 1.0) == Verdict("agrees", 1.0, 1e-4)
+
+
+def test_what_is_erased_as_soon_as_it_is_written_has_a_wider_bound_in_32_bits() -> None:
+    gone = Rule("gone", delta_write(key("k"), value("v")), erase(key("k")), read(query("q")))
+    assert 2e-4 < judged_in_float32(gone, 1.0).bound <= 1e-2
+    assert not judged_in_float32(gone, 2e-2).passed
