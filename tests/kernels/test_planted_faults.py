@@ -108,8 +108,8 @@ KERNELS = (
     Fault(
         "inverse_in_float16",
         "solve",
-        "solved = solved.to(inverse.dtype.element_ty)",
-        "solved = solved.to(tl.float16).to(tl.float32)",
+        "SOLVE_PRECISION).to(inverse.dtype.element_ty)",
+        "SOLVE_PRECISION).to(tl.float16).to(tl.float32)",
         "q_delta eda_scalar",
     ),
     Fault(
@@ -122,7 +122,13 @@ KERNELS = (
     ),
     Fault("bonus_not_scaled", "solve", "bonus_weight * scale", "bonus_weight", "bonus_expressions bonus_delta"),
     # header: what the kernels share
-    Fault("order_of_steps_lost", "solve", "by_token(lower, SPAN, C)", "lower", "eda_scalar gated_delta_product"),
+    Fault(
+        "order_of_steps_lost",
+        "solve",
+        "place, sub = rows // SPAN, rows % SPAN",
+        "place, sub = rows % C, rows // C",
+        "eda_scalar gated_delta_product",
+    ),
     Fault("inverse_not_doubled", "header", "tl.static_range(1, 4)", "tl.static_range(1, 3)", "delta_net eda_scalar"),
     Fault(
         "inverse_of_the_wrong_sign",
@@ -165,16 +171,16 @@ KERNELS = (
     Fault(
         "write_decayed_too",
         "scan",
-        "state *= tl.load(carry + slot)",
-        "carried = tl.load(carry + slot)",
+        " state *= left",
+        " state *= 1.0",
         "simple_gla q_delta",
     ),
     Fault(
         "inverse_transposed",
         "scan",
-        "tl.trans(matrix(inverse, slot * R + 0 * C, 0 * C, R, C, C, TMA))",
-        "matrix(inverse, slot * R + 0 * C, 0 * C, R, C, C, TMA)",
-        "q_delta eda_scalar",
+        "tl.trans(solved_0_0)",
+        "solved_0_0",
+        "q_delta delta_net",
     ),
     Fault(
         "state_not_read", "scan", "result = seen_q * f_read_0_0[None, :]", "result = 0 * seen_q", "linear eda_scalar"
@@ -206,8 +212,8 @@ KERNELS = (
     Fault(
         "adjoint_not_decayed",
         "reverse",
-        "d_state *= tl.load(carry + slot)",
-        "carried = tl.load(carry + slot)",
+        "d_state *= left",
+        "d_state *= 1.0",
         "simple_gla q_delta",
     ),
     Fault(
@@ -309,11 +315,17 @@ PIECES = (
     Fault(
         "piece_forgets_what_entered",
         "combine",
-        'tl.dot(state, moved, input_precision="tf32x3") + sent',
+        "tl.dot(state, moved, input_precision=PRECISION) + sent",
         "sent",
         "gated_delta_net eda_scalar",
     ),
-    Fault("targets_in_the_transition", "scan", "*= wanted", "*= 1.0", "gated_delta_net eda_scalar"),
+    Fault(
+        "targets_in_the_transition",
+        "scan",
+        "column = tl.where(unit, V, column)",
+        "column = column",
+        "gated_delta_net eda_scalar",
+    ),
     Fault(
         "adjoint_of_the_first_piece_alone",
         "combine",
