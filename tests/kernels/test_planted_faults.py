@@ -108,8 +108,8 @@ KERNELS = (
     Fault(
         "inverse_in_float16",
         "solve",
-        "SOLVE_PRECISION).to(inverse.dtype.element_ty)",
-        "SOLVE_PRECISION).to(tl.float16).to(tl.float32)",
+        "solved = solved.to(inverse.dtype.element_ty)",
+        "solved = solved.to(tl.float16).to(tl.float32)",
         "q_delta eda_scalar",
     ),
     Fault(
@@ -122,13 +122,7 @@ KERNELS = (
     ),
     Fault("bonus_not_scaled", "solve", "bonus_weight * scale", "bonus_weight", "bonus_expressions bonus_delta"),
     # header: what the kernels share
-    Fault(
-        "order_of_steps_lost",
-        "solve",
-        "place, sub = rows // SPAN, rows % SPAN",
-        "place, sub = rows % C, rows // C",
-        "eda_scalar gated_delta_product",
-    ),
+    Fault("order_of_steps_lost", "solve", "by_token(lower, SPAN, C)", "lower", "eda_scalar gated_delta_product"),
     Fault("inverse_not_doubled", "header", "tl.static_range(1, 4)", "tl.static_range(1, 3)", "delta_net eda_scalar"),
     Fault(
         "inverse_of_the_wrong_sign",
@@ -280,8 +274,8 @@ KERNELS = (
     Fault(
         "derivative_of_channel_decays_dropped",
         "gradients_channel",
-        "edge += tl.sum(before",
-        "edge += 0 * tl.sum(before",
+        "edge += tl.sum(tl.reshape(kept",
+        "edge += 0 * tl.sum(tl.reshape(kept",
         "kda gla",
     ),
     Fault(

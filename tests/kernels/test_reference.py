@@ -243,10 +243,6 @@ def walked(rule: Rule, step: Step, scale: float, inputs: Inputs) -> tuple[Tensor
     return output, states
 
 
-def test_every_rule_of_the_zoo_has_its_loop() -> None:
-    assert list(ZOO) == list(rules)
-
-
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 @pytest.mark.parametrize(("rule", "step", "scale"), CASES, ids=[case[0].name for case in CASES])
 def test_rule_is_its_equation(rule: Rule, step: Step, scale: float | None, backend: Any) -> None:
