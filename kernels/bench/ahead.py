@@ -33,7 +33,7 @@ def compile_ahead(rules: Sequence[Rule], jobs: Sequence[tuple[Peer, Rule]], case
 
     A fault here costs time later and nothing else: rules of ours are told of when they are timed.
     """
-    parts = max(1, (os.cpu_count() or 1) // max(1, len(jobs)))
+    parts = max(1, (len(os.sched_getaffinity(0))) // max(1, len(jobs)))
     ours = [start(verdicts_of, (rule, tuple(cases))) for rule in rules]
     running: list[tuple[Peer, Running[None]]] = []
     for peer, rule in jobs:
