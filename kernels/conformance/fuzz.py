@@ -32,7 +32,7 @@ from archsearch.kernels.conformance.random_rules import Option, wider_rule
 from archsearch.kernels.conformance.sensitivity import Sensitivity
 from archsearch.kernels.conformance.setting import quantity_of, token_loop
 from archsearch.kernels.conformance.suite import interpreted_sizes, run_conformance, setting_of
-from archsearch.kernels.conformance.tolerances import MOST_WIDENED, ORDINARY
+from archsearch.kernels.conformance.tolerances import MOST_WIDENED
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import Backend
 
@@ -128,9 +128,10 @@ def _in_short_floats(rule: Rule, verdicts: Sequence[Verdict]) -> tuple[Verdict, 
         expected = token_loop(rule, inputs)
         sensitivity = Sensitivity(rule, inputs, expected)
         for name in ("output", "state", *expected.gradients):
-            factor = sensitivity.of(name) / ORDINARY[quantity_of(setting.form, name)]
+            limit = setting.bound(quantity_of(setting.form, name), hard=difficulty is Difficulty.HARD)
+            factor = sensitivity.factor(name, setting, limit)
             if factor > MOST_WIDENED:
-                return (Verdict(BEYOND, factor, float("inf"), f"times an ordinary rule's sensitivity: {name}"),)
+                return (Verdict(BEYOND, factor, float("inf"), f"times the table's bound: {name}"),)
     return tuple(verdicts)
 
 
