@@ -36,9 +36,11 @@ def run(form: NormalForm, call: Call, rows: int, dtype: torch.dtype) -> Result:
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     """To the digits of a 16-bit dtype, in the range of its own; its gradient is that of x."""
-    digits = 2.0 ** DIGITS[dtype]
-    significand, exponent = torch.frexp(x.detach())
-    return x + (torch.ldexp((significand * digits).round() / digits, exponent) - x.detach())
+    exact, digits = x.detach(), 2.0 ** DIGITS[dtype]
+    significand, _ = torch.frexp(exact)
+    # Exact on every device, which 2 to the power of the exponent need not be.
+    power = torch.where(significand == 0, 1.0, exact / significand)
+    return x + ((significand * digits).round() / digits * power - exact)
 
 
 def _alone(form: NormalForm, call: Call) -> Call:
