@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from archsearch.dsl import Kind, Operand
+from archsearch.kernels.call import checked
+from archsearch.kernels.normalising import widened
+from archsearch.kernels.reference import run
 from archsearch.lowering import NormalForm
+
+KINK = 2.0**-6
+"""Relative; four times what rounding an operand to bfloat16 does at most."""
 
 
 class Difficulty(Enum):
@@ -108,6 +114,20 @@ def draw(
     slope_shape = (shape.batch, shape.tokens, shape.value_heads, shape.value_dim)
     output_slope = _normal(generator, slope_shape).to(device=device, dtype=dtype)
     return Inputs(tensors, state, output_slope, _normal(generator, state_shape).to(device=device, dtype=wide))
+
+
+def smooth(form: NormalForm, inputs: Inputs) -> Inputs:
+    """Inputs of a normalised read whose loss has one gradient: without a slope where a divisor is within `KINK` of the
+    least. On one side it has a gradient, on the other none, and rounding decides on which side it is.
+    """
+    least = form.read.normaliser
+    if least is None:
+        return inputs
+    tensors = {name: tensor.double() for name, tensor in inputs.tensors.items()}
+    call = checked(form, tensors, inputs.initial_state.double(), None, None)
+    output = run(form, widened(form, call, aligned=False)).output
+    apart = (output[..., call.value_dim :].abs() / least - 1).abs() > KINK
+    return replace(inputs, output_slope=inputs.output_slope * apart.to(inputs.output_slope.dtype))
 
 
 def _operand(

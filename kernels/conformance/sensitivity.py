@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -20,6 +21,7 @@ from archsearch.kernels.conformance.inputs import Inputs
 from archsearch.kernels.conformance.setting import Outcome, Setting, quantity_of, relative_error
 from archsearch.kernels.conformance.tolerances import MOST_WIDENED, MOST_WIDENED_WIDE, ORDINARY, ROUNDINGS
 from archsearch.kernels.conformance.verdict import Verdict
+from archsearch.kernels.normalising import through
 from archsearch.kernels.reference import run
 from archsearch.lowering import NormalForm, lower
 
@@ -81,7 +83,7 @@ def _moved(form: NormalForm, inputs: Inputs, seed: int) -> Outcome:
     leaves = {name: x.detach().double().requires_grad_(name not in signs) for name, x in inputs.tensors.items()}
     state = inputs.initial_state.detach().double().requires_grad_()
     given = {use: leaves[name] if name == use else _off(leaves[name], generator) for use, name in uses.items()}
-    result = run(apart, checked(apart, given, state, None, None))
+    result = through(apart, checked(apart, given, state, None, None), partial(run, apart))
     slopes = inputs.output_slope.double(), inputs.state_slope.double()
     loss = (result.output * slopes[0]).sum() + (result.state * slopes[1]).sum()
     wanted = {name: leaf for name, leaf in {**leaves, "initial_state": state}.items() if leaf.requires_grad}

@@ -311,8 +311,8 @@ def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[
 
 
 def _output_dtype(rule: facts.Facts, dtypes: Sequence[torch.dtype]) -> torch.dtype:
-    """That of the values; of the addresses where a rule has no values."""
-    return dtypes[(*rule.values, *rule.addresses)[0]]
+    """That of the values; of the addresses where there are none; float32 where outputs are still to be divided."""
+    return torch.float32 if rule.divided else dtypes[(*rule.values, *rule.addresses)[0]]
 
 
 def _product_dtype(rule: facts.Facts, dtypes: Sequence[torch.dtype]) -> torch.dtype:
