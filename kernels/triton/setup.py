@@ -211,6 +211,7 @@ def setup(
         moved=rule.moved,
         key_tiles=rule.moved + 1 if rule.channel else sum(has_keys for _, has_keys in rule.tiles),
         value_tiles=max(1, sum(not has_keys for _, has_keys in rule.tiles)),
+        divided=rule.divided,
         key_dim=sizes.key_dim,
         value_dim=sizes.value_dim,
         tokens=sizes.tokens,
