@@ -103,7 +103,7 @@ def test_the_quotient_alone_is_rounded(backend: Any) -> None:
 def test_kernels_hand_on_numerator_and_divisor_in_float32(interpreted: torch.device) -> None:
     tensors: dict[str, Any] = {"q": randn(1, 21, 1, 16), "k": randn(1, 21, 1, 16), "v": randn(1, 21, 2, 16)}
     tensors |= {"i": 5 * randn(1, 21, 2).sigmoid()}
-    short = {name: x.half().to(interpreted) for name, x in tensors.items()}
+    short: dict[str, Any] = {name: x.half().to(interpreted) for name, x in tensors.items()}
     short |= {"g": -randn(1, 21, 2).exp().float().to(interpreted)}
     compiled = compile(MLSTM, "triton")
     call = checked(compiled.normal_form, short, None, None, None)
