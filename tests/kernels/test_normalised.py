@@ -94,8 +94,8 @@ def test_steps_and_pieces_equal_the_whole() -> None:
 def test_the_quotient_alone_is_rounded(backend: Any) -> None:
     tensors: dict[str, Any] = {"q": randn(B, T, H, K), "k": randn(B, T, H, K), "v": randn(B, T, H, V)}
     tensors |= {"i": 5 * randn(B, T, H).sigmoid()}
-    short = {name: x.bfloat16() for name, x in tensors.items()} | {"g": -randn(B, T, H).exp().float()}
-    wide = {name: x.float() for name, x in short.items()}
+    short: dict[str, Any] = {name: x.bfloat16() for name, x in tensors.items()} | {"g": -randn(B, T, H).exp().float()}
+    wide: dict[str, Any] = {name: x.float() for name, x in short.items()}
     found, expected = (compile(MLSTM, backend)(**given).output for given in (short, wide))
     assert found.dtype == torch.bfloat16 and torch.equal(found, expected.bfloat16())
 
