@@ -59,6 +59,14 @@ def test_a_rule_with_three_tiles_of_keys_a_token_fits_in_shared_memory() -> None
     assert all(kernel["shared memory"] <= SHARED_MEMORY for kernel in found.values()), found
 
 
+def test_a_rule_whose_outputs_are_divided_fits_in_shared_memory() -> None:
+    """Outputs and their gradients are float32: tiles twice the size."""
+    found = compiled("mlstm", 8, 4096)
+    assert all(kernel["in flight"] == 0 for kernel in found.values()), found
+    assert all(kernel["shared memory"] <= SHARED_MEMORY for kernel in found.values()), found
+    assert all(found[name]["stack"] == 0 for name in SERIAL), found
+
+
 def test_two_programs_that_find_what_a_piece_sends_on_fit_on_a_processor() -> None:
     found = compiled("gated_delta_net", 1, 32768)
     assert all(kernel["in flight"] == 0 for kernel in found.values()), found
