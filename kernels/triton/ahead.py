@@ -14,8 +14,12 @@ import triton
 
 from archsearch.errors import BackendError
 from archsearch.kernels.triton import machine_code
+from archsearch.kernels.triton.plan import SMALLEST
 from archsearch.kernels.triton.program import Program, arguments_of
 from archsearch.kernels.triton.steps import Step
+
+LOOPING = ("gradients", "gradients_strong", "pairs")
+"""Kernels that go through the values in a loop of their own."""
 
 
 class Launch(NamedTuple):
@@ -39,7 +43,7 @@ def prepare(programs: Iterable[Program], device: torch.device) -> None:
     """Compile what these passes launch, or find it in Triton's cache, and load it on the device.
 
     Nothing where kernels are interpreted, or where somebody else collects what is to be compiled. A kernel whose
-    machine code is not sound is compiled with its tiles elsewhere, and launched so.
+    machine code is not sound is compiled with smaller tiles, and launched so.
 
     Errors: BackendError for a kernel that no such change makes sound.
     """
@@ -47,15 +51,14 @@ def prepare(programs: Iterable[Program], device: torch.device) -> None:
         return
     fresh = [program for program in programs if not program.prepared]
     launches = [launch for program in fresh for launch in _launches(program)]
-    kernels = _compiled(launches)
-    unsound = [launch for launch, kernel in zip(launches, kernels, strict=True) if kernel is None]
-    for launch in unsound:
-        _move_tiles(launch)
-    moved = _compiled(unsound)
-    for launch, kernel in zip(unsound, moved, strict=True):
-        if kernel is None:
-            raise _refusal(launch)
-    _load([kernel for kernel in (*kernels, *moved) if kernel is not None], device)
+    sound: list[Any] = []
+    while launches:
+        kernels = _compiled(launches)
+        sound += [kernel for kernel in kernels if kernel is not None]
+        launches = [launch for launch, kernel in zip(launches, kernels, strict=True) if kernel is None]
+        for launch in launches:
+            _take_fewer_values(launch)
+    _load(sound, device)
     for program in fresh:
         program.prepared = True
 
@@ -87,20 +90,19 @@ def _compile(launch: Launch) -> Any:
     return launch.function.run(grid=step.grid, warmup=True, **arguments_of(step, {**tensors, "scale": 1.0}))
 
 
-def _move_tiles(launch: Launch) -> None:
-    """Give the program the same launch with one more place for each tile of its last loop."""
-    step = launch.step
-    if "ROOMS" not in step.arguments:
-        raise _refusal(launch)
-    moved = replace(step, arguments={**step.arguments, "ROOMS": 2})
-    steps = launch.program.steps
-    launch.program.steps = (*steps[: launch.place], moved, *steps[launch.place + 1 :])
+def _take_fewer_values(launch: Launch) -> None:
+    """Give the program the same launch with half as many values a turn of its loop, so that its tiles lie elsewhere."""
+    step, steps = launch.step, launch.program.steps
+    if step.kernel not in LOOPING or step.arguments["BV"] <= SMALLEST:
+        raise _refusal(step)
+    halved = replace(step, arguments={**step.arguments, "BV": step.arguments["BV"] // 2})
+    launch.program.steps = (*steps[: launch.place], halved, *steps[launch.place + 1 :])
 
 
-def _refusal(launch: Launch) -> BackendError:
-    sizes = ", ".join(f"{name} = {launch.step.arguments[name]}" for name in ("K", "V") if name in launch.step.arguments)
+def _refusal(step: Step) -> BackendError:
+    sizes = ", ".join(f"{name} = {step.arguments[name]}" for name in ("K", "V") if name in step.arguments)
     return BackendError(
-        f"the machine code of kernel {launch.step.kernel} at {sizes} must write every register before it reads it; "
+        f"the machine code of kernel {step.kernel} at {sizes} must write every register before it reads it; "
         f"what Triton {triton.__version__} made does not, and would give wrong numbers. Take another head size or "
         "chunk_size, or backend='torch'"
     )

@@ -83,7 +83,6 @@ def _by_tile(setup: Setup) -> list[Step]:
         "BK": use.keys,
         "BV": use.values,
         "STAGES": use.stages,
-        "ROOMS": 1,
         "num_warps": use.warps,
     }
     tiles = common | _written(setup, setup.facts.tiled) | _passed(setup) | arguments | setup.common

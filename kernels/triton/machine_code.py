@@ -71,20 +71,25 @@ def unwritten(text: str) -> list[str]:
 
 
 def _uses(operation: str, operands: list[str]) -> tuple[set[int], set[int]]:
-    """Uniform registers that an instruction reads, and that it writes: pairs where it works on 64 bits."""
+    """Uniform registers that an instruction reads, and that it writes.
+
+    Of instructions whose sources are not all known to be pairs the first register alone is taken for read: what is said
+    to be lost is lost.
+    """
     uniform = (operation.startswith("U") and not operation.startswith(_ONLY_READING)) or operation.startswith(_MOVED)
-    wide = 2 if uniform and (".64" in operation or ".WIDE" in operation) else 1
+    written = 2 if ".64" in operation or ".WIDE" in operation else 1
+    read = 2 if operation.startswith("UIADD3.64") else 1
     reads: set[int] = set()
     writes: set[int] = set()
     for place, operand in enumerate(operands):
         for kind, number, pair in _REGISTERS.findall(operand):
             first = int(number)
             if uniform and place == 0:
-                writes |= set(range(first, first + wide))
+                writes |= set(range(first, first + written))
             elif kind == "gdesc":
                 reads |= _described(first, operation, operands[1:place])
             else:
-                reads |= set(range(first, first + (2 if kind or pair else wide)))
+                reads |= set(range(first, first + (2 if kind or pair else read)))
     return reads, writes
 
 

@@ -23,8 +23,8 @@ NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int32: "i32", torc
 FOUND: dict[str, dict[str, int]] = {}
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 PROCESSORS = 132
-FORCED: dict[str, int] = {}
-"""Arguments in place of those of the launches."""
+FORCED: dict[tuple[str, str], int] = {}
+"""By kernel and name, arguments in place of those of the launches."""
 
 
 class Kernel:
@@ -42,7 +42,7 @@ class Kernel:
         """
         options = {name: named.pop(name) for name in ("num_warps", "num_stages", "maxnreg") if name in named}
         given = dict(zip(self.function.arg_names, tensors, strict=False)) | named
-        given |= {name: value for name, value in FORCED.items() if name in given}
+        given |= {name: value for (kernel, name), value in FORCED.items() if kernel == self.function.__name__}
         types: dict[str, str] = {}
         constants: dict[tuple[int], Any] = {}
         attributes: dict[tuple[int], list[list[Any]]] = {}
@@ -117,5 +117,8 @@ def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int)
 
 
 if __name__ == "__main__":
-    FORCED.update((name, int(value)) for name, _, value in (given.partition("=") for given in sys.argv[7:]))
+    for given in sys.argv[7:]:
+        place, _, value = given.partition("=")
+        kernel, _, name = place.partition(".")
+        FORCED[kernel, name] = int(value)
     main(sys.argv[1], *(int(number) for number in sys.argv[2:7]))

@@ -21,16 +21,17 @@ LISTING = """
         /*0070*/                   HGMMA.64x32x16.F32.BF16 R24, R92, gdesc[UR8].tnspB, R24 ;
         /*0080*/              @!P1 UIADD3.64 UR12, UR10, 0x40, URZ ;
         /*0090*/                   LDS.64 R92, [R9+UR8+0x128e0] ;
+        /*00a0*/                   UIMAD.WIDE.U32 UR20, UR5, UR10, URZ ;
 """
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "UIADD3 UR14, UP0, UR7, 0x40, URZ",
+        "UIADD3 UR16, UP0, UR7, 0x40, URZ",
         "HGMMA.64x32x16.F32.BF16 R24, gdesc[UR8].tnspB, RZ, !UPT",
         "HGMMA.64x32x16.F32.BF16 R24, R92, gdesc[UR12].tnspB, R24",
-        "UIADD3.64 UR14, UR13, 0x40, URZ",
+        "UIADD3.64 UR16, UR15, 0x40, URZ",
         "UISETP.NE.AND UP0, UPT, UR6, URZ, UPT",
         "LDG.E R6, desc[UR40][R6.64]",
         "FMUL R4, R143, UR16",
@@ -38,7 +39,7 @@ LISTING = """
 )
 def test_a_read_before_any_write_is_found(line: str) -> None:
     assert machine_code.unwritten(LISTING) == []
-    assert machine_code.unwritten(f"{LISTING}        /*00a0*/                   {line} ;\n") == [line]
+    assert machine_code.unwritten(f"{LISTING}        /*00b0*/                   {line} ;\n") == [line]
 
 
 class Compiled:
@@ -54,8 +55,8 @@ class Compiled:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Of two launches, the second of which can have its tiles moved."""
-    steps = (Step("solve", (1, 1, 1), {"K": 32}), Step("gradients", (1, 1, 1), {"K": 32, "V": 64, "ROOMS": 1}))
+    """Of two launches, the second of which can have smaller tiles."""
+    steps = (Step("solve", (1, 1, 1), {"K": 32}), Step("gradients", (1, 1, 1), {"K": 32, "V": 64, "BV": 64}))
 
     def launches(program: Program) -> list[ahead.Launch]:
         return [ahead.Launch(program, place) for place in range(len(program.steps))]
@@ -78,13 +79,16 @@ def compiling(monkeypatch: pytest.MonkeyPatch, bad: Any) -> list[Compiled]:
     return made
 
 
-def test_an_unsound_kernel_is_compiled_with_its_tiles_elsewhere(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = compiling(monkeypatch, lambda step: step.arguments.get("ROOMS") == 1)
+def test_an_unsound_kernel_is_compiled_with_smaller_tiles(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compiling(monkeypatch, lambda step: step.arguments.get("BV", 0) > 16)
     ahead.prepare([program], torch.device("cpu"))
-    assert [step.arguments.get("ROOMS") for step in program.steps] == [None, 2]
-    assert [(kernel.bad, kernel.loaded) for kernel in made] == [(False, True), (True, False), (False, True)]
+    assert [step.arguments.get("BV") for step in program.steps] == [None, 16]
+    assert [(kernel.bad, kernel.loaded) for kernel in made] == [
+        (False, True),
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
     assert program.prepared
 
 

@@ -43,7 +43,7 @@ def gradient_holes(form: NormalForm) -> dict[str, str]:
         "log2e": "1.4426950408889634",
         "weighed": " * write_f0[None, :]" if folds_writes(form) else "",
         "write_weighed": " * write_f0[:, None]" if folds_writes(form) else "",
-        "passes": "tl.static_range(1)" if has_several(form) else "tl.range(0, once, num_stages=ROOMS + 1)",
+        "passes": "tl.static_range(1)" if has_several(form) else "tl.range(0, once, num_stages=2)",
         "fresh_dots": joined(fresh_lines(form)),
         "write_tiles": joined(tile_lines(form, write)),
         "write_state": joined(state_lines(form)),
