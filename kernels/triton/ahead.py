@@ -58,7 +58,8 @@ def prepare(programs: Iterable[Program], device: torch.device) -> None:
         launches = [launch for launch, kernel in zip(launches, kernels, strict=True) if kernel is None]
         for launch in launches:
             _take_fewer_values(launch)
-    _load(sound, device)
+    for kernel in sound:
+        _load(kernel, device)
     for program in fresh:
         program.prepared = True
 
@@ -108,10 +109,9 @@ def _refusal(step: Step) -> BackendError:
     )
 
 
-def _load(kernels: Iterable[Any], device: torch.device) -> None:
+def _load(kernel: Any, device: torch.device) -> None:
     """One thread loads: what launches a kernel is, up to Triton 3.6, an extension module of a name that all share, and
     Python fills the module last loaded under a name with what it loads again, so that two at once may change places.
     """
-    for kernel in kernels:
-        with torch.cuda.device(device):
-            _ = kernel.run  # Triton loads a kernel, and builds what launches it, when this is first asked for
+    with torch.cuda.device(device):
+        _ = kernel.run  # Triton loads a kernel, and builds what launches it, when this is first asked for
