@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import keyword
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -129,6 +129,38 @@ def holes(tree: Any) -> dict[str, Hole]:
     for _, path, hole in _labelled(tree):
         found.setdefault(path, hole)
     return found
+
+
+def ways(tree: Any, decided: Collection[str] = ()) -> int:
+    """In how many ways the holes of `tree` can be filled; a range of numbers counts as one, and so do the holes at the
+    paths `decided`, with all in their options.
+    """
+    paths = {position: path for position, path, _ in _labelled(tree)}
+    return _ways(tree, (), paths, frozenset(decided))
+
+
+def _ways(node: Any, position: tuple[Any, ...], paths: Mapping[Any, str], decided: frozenset[str]) -> int:
+    """Of the holes below `position`; those at `decided` paths are filled already."""
+    near = {paths[place]: (place, hole) for place, hole in reversed(list(_nearest(node, position)))}
+    open_holes = {path: each for path, each in near.items() if path not in decided}
+    decided |= open_holes.keys()
+    return math.prod(_ways_of(hole, place, paths, decided) for place, hole in open_holes.values())
+
+
+def _ways_of(hole: Hole, position: tuple[Any, ...], paths: Mapping[Any, str], decided: frozenset[str]) -> int:
+    if isinstance(hole, OneOf):
+        options = zip(hole.labels, hole.options, strict=True)
+        return sum(_ways(option, (*position, label), paths, decided) for label, option in options)
+    return len(range(hole.low, hole.high + 1, hole.step)) if isinstance(hole, Integer) else 1
+
+
+def _nearest(node: Any, position: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Hole]]:
+    """The holes that no other hole holds, with their positions."""
+    if is_hole(node):
+        yield position, node
+        return
+    for key, _, child in _children(node):
+        yield from _nearest(child, (*position, key))
 
 
 def resolve(tree: Any, choose: Choose | Mapping[str, Chosen]) -> Any:

@@ -60,6 +60,8 @@ def _understood(node: ast.expr, names: dict[str, Any]) -> Any:
     match node:
         case ast.Constant():
             return node.value
+        case ast.Tuple(elts=steps):
+            return tuple(_value(step, names) for step in steps)
         case ast.UnaryOp(op=ast.USub()):
             return -_value(node.operand, names)
         case ast.BinOp(op=ast.Add()):
