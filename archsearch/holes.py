@@ -13,6 +13,7 @@ import keyword
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, cast
 
 from archsearch.errors import HoleError
@@ -322,7 +323,7 @@ def _named(name: str | None) -> str | None:
 
 
 def _text(option: Any) -> str:
-    return "none" if option is None else str(option)
+    return "none" if option is None else str(option.value if isinstance(option, Enum) else option)
 
 
 def _name(name: str | None) -> list[str]:

@@ -21,6 +21,9 @@ GRAINS = (16, 8, 4, 2, 1)
 LEAST_HEAD = 4
 """The smallest K or V that is tried."""
 
+NEAR_RATIO = 1.5
+"""How far the MLP's ratio leaves what is written before less round widths are tried."""
+
 WIDEST = 1 << 16
 POWER = 1.6
 STEPS = 12
@@ -138,8 +141,20 @@ def _tries(start: Sizes) -> Iterator[Sizes]:
     leading = next((name for name in start.targets if name != STATE), None)
     if leading is None:
         return
+    far: list[Sizes] = []
     for width in _widths(start, leading):
-        yield _filled(_with_state(start.with_width(width)), leading)
+        sizes = _filled(_with_state(start.with_width(width)), leading)
+        if _is_near(sizes, start):
+            yield sizes
+        else:
+            far.append(sizes)
+    yield from far
+
+
+def _is_near(sizes: Sizes, start: Sizes) -> bool:
+    """Whether the MLP's ratio is near the written one."""
+    written = start.model.mlp_ratio
+    return not written or 1 / NEAR_RATIO <= sizes.model.mlp_ratio / written <= NEAR_RATIO
 
 
 # The state
@@ -151,7 +166,7 @@ def _with_state(start: Sizes) -> Sizes:
         return start
     best = start
     ratio = start.layer.expand_v
-    middle = _meeting(lambda key: start.with_head(key, max(1, round(key * ratio))), STATE, start.head[0])
+    middle = _key_for(start, ratio)
     for spread, grain in itertools.product((NEAR, SPREAD), GRAINS):
         near = [_with_value_for(start, STATE, key, grain) for key in _around(middle, grain, 2, LEAST_HEAD)]
         found = [s for s in near if s is not None and 1 / spread <= s.layer.expand_v / ratio <= spread]
@@ -160,6 +175,20 @@ def _with_state(start: Sizes) -> Sizes:
             return min(fitting, key=lambda sizes: abs(math.log(sizes.layer.expand_v / ratio)))
         best = min([best, *found], key=lambda sizes: sizes.error(STATE))
     return best
+
+
+def _key_for(start: Sizes, ratio: float) -> int:
+    """K at which the state has its bytes, V / K as written: bytes are a polynomial of second degree in K."""
+    one, two, three = (start.with_head(key, max(1, round(key * ratio))).cost(STATE) for key in (16, 32, 48))
+    if one is None or two is None or three is None:
+        return start.head[0]
+    square = (one - 2 * two + three) / 2
+    even = two - one - 3 * square
+    rest = one - even - square - start.targets[STATE]
+    if square <= 0:
+        return start.head[0]
+    root = (-even + math.sqrt(max(0.0, even * even - 4 * square * rest))) / (2 * square)
+    return max(LEAST_HEAD, round(16 * root))
 
 
 def _with_value_for(start: Sizes, quantity: str, key: int, grain: int) -> Sizes | None:
@@ -192,8 +221,8 @@ def _unit(start: Sizes) -> int:
     """What every width is a multiple of: whole heads, of even width where positions turn pairs of channels."""
     heads = start.model.heads
     partners = _has_partners(start)
-    if start.layer.head_dim is not None and not partners:
-        return 1
+    if start.layer.head_dim is not None:
+        return 2 * heads if partners else 1
     rotary = any(isinstance(source, Vector) and source.rotary for source in start.layer.operands.values())
     whole = Fraction(start.layer.expand_v).limit_denominator(64).denominator
     return heads * math.lcm(whole, 2 if partners or rotary else 1)
