@@ -16,58 +16,55 @@ from archsearch.spaces.space import Point, Space
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """A point with its sizes solved. costs: each quantity of the budget. missed: how far one is from its target, as a
-    share of it, where no sizes come within the tolerance.
-    """
+class Targets:
+    """What the points of a space are to cost: numbers by quantity, none where the budget names none."""
 
-    point: Point
-    costs: Mapping[str, float]
-    missed: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Budgeted:
-    """What the points of a space are to cost. targets: by quantity, none where the budget names none."""
-
-    targets: Mapping[str, float]
+    numbers: Mapping[str, float]
     tolerance: float
     setting: Setting
 
-    def fit(self, point: Point) -> Fitted:
-        """`point` in the sizes that cost what the budget says. A point that makes no model stays as it is."""
-        start = Sizes(point.rule, point.layer, point.model, self.setting, self.targets, self.tolerance)
-        if not self.targets:
-            return Fitted(point, {}, {})
-        found = solved(start)
-        costs = {name: cost for name in self.targets if (cost := found.cost(name)) is not None}
-        if len(costs) < len(self.targets):
-            return Fitted(point, {}, {})
-        missed = {name: error for name in self.targets if (error := found.error(name)) > self.tolerance}
-        return Fitted(replace(point, layer=found.layer, model=found.model), costs, missed)
+    def fitted(self, point: Point) -> Point:
+        """`point` in the sizes that cost so much, or come nearest; one that makes no model stays as it is."""
+        found = solved(self._sizes(point)) if self.numbers else self._sizes(point)
+        if any(found.cost(name) is None for name in self.numbers):
+            return point
+        missed = {name: error for name in self.numbers if (error := found.error(name)) > self.tolerance}
+        return replace(point, layer=found.layer, model=found.model, missed=missed)
 
-    def words(self, fitted: Fitted) -> list[str]:
-        """One line for each quantity that was missed."""
+    def words(self, point: Point) -> list[str]:
+        """One line for each quantity that a fitted point misses."""
+        costs = {name: self._sizes(point).cost(name) or 0.0 for name in point.missed}
         return [
-            f"budget.{name} asks for {self.targets[name]:,.0f}; the nearest sizes give {fitted.costs[name]:,.0f}, "
-            f"{fitted.costs[name] / self.targets[name] - 1:+.1%}"
-            for name in fitted.missed
+            f"budget.{name} asks for {self.numbers[name]:,.0f}; the nearest sizes give {cost:,.0f} "
+            f"({cost / self.numbers[name] - 1:+.1%})"
+            for name, cost in costs.items()
         ]
 
+    def _sizes(self, point: Point) -> Sizes:
+        return Sizes(point.rule, point.layer, point.model, self.setting, self.numbers, self.tolerance)
 
-def budgeted(space: Space, setting: Setting) -> Budgeted:
-    """The budget of a space in numbers: those of rules that it names are counted. SpaceError for a name that is none."""
+
+def targets(space: Space, setting: Setting) -> Targets:
+    """The budget of a space in numbers: those of rules that it names are counted. SpaceError for a name that is none.
+
+    A named rule is counted in the sizes that the space writes, the plainest where it writes holes.
+    """
     asked = {name: getattr(space.budget, name) for name in QUANTITIES}
-    targets = {
+    numbers = {
         name: _of_reference(space, name, value, setting) if isinstance(value, str) else float(value)
         for name, value in asked.items()
         if value is not None
     }
-    return Budgeted(targets, space.budget.tolerance, setting)
+    return Targets(numbers, space.budget.tolerance, setting)
+
+
+def sized(space: Space, setting: Setting) -> Space:
+    """`space` with the sizes of every point solved for its budget. SpaceError as `targets`."""
+    found = targets(space, setting)
+    return replace(space, fit=found.fitted) if found.numbers else space
 
 
 def _of_reference(space: Space, quantity: str, name: str, setting: Setting) -> float:
-    """What the model of a named rule costs in the sizes that the space writes, the plainest where it writes holes."""
     try:
         rule = find_rule(name)
     except ArchsearchError as error:

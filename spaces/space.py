@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -21,7 +21,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point: every hole filled. choices: what filled them, path -> label or number, in the order of the walk."""
+    """One point: every hole filled. choices: what filled them, path -> label or number, in the order of the walk.
+
+    missed: quantities of the budget that no sizes of this point meet, with the distance as a share of the target; only
+    known in a space whose sizes are solved (`archsearch.spaces.budgets.sized`).
+    """
 
     choices: Mapping[str, Chosen] = field(hash=False)
     rule: Rule
@@ -29,6 +33,7 @@ class Point:
     model: Model
     training: Training
     budget: Budget
+    missed: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
 
     @property
     def variant_hash(self) -> str:
@@ -48,7 +53,8 @@ class Space:
     meaning: a source in `layer.operands` where the rule filled so far uses its operand, the sizes of attention, mamba
     and the like where the pattern has such a layer, the output gate's options where there is one, `training.decay` with
     a schedule that has it. Paths: `rule/erase`, `layer/operands/e/rank`, `training/learning_rate`. rule: one rule with
-    holes, or `one_of(first=..., second=...)` of whole rules.
+    holes, or `one_of(first=..., second=...)` of whole rules. fit: what solves the sizes of a point for the budget, once
+    the task is known; no part of what the space is.
 
     Errors: SpaceError for holes where none may stand or that no choice needs, and for sources of operands that the rule
     never uses.
@@ -59,6 +65,7 @@ class Space:
     layer: Layer = field(default_factory=Layer)
     training: Training = field(default_factory=Training)
     budget: Budget = field(default_factory=Budget)
+    fit: "Callable[[Point], Point] | None" = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse a space that has no meaning."""
@@ -88,7 +95,7 @@ class Space:
 
         rule = self.resolve_rule(note)
         layer, model, training = self.needed(rule, note)
-        return Point(
+        point = Point(
             choices=choices,
             rule=rule,
             layer=_fill("layer", layer, note),
@@ -96,6 +103,7 @@ class Space:
             training=_fill("training", training, note),
             budget=self.budget,
         )
+        return point if self.fit is None else self.fit(point)
 
     def resolve_rule(self, choose: Choose) -> Rule:
         """The rule alone, by the paths of the space."""

@@ -24,7 +24,7 @@ from archsearch.studies.engine import carry_out
 from archsearch.studies.executor import Executor
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
-from archsearch.studies.points import Candidate
+from archsearch.studies.points import Candidate, sized_for
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
@@ -49,6 +49,7 @@ def run_study(
         config = read_config(StudyConfig, Path(config))
     space = config.load_space()
     tasks = config.tasks.build()
+    space = sized_for(space, tasks)
     plan = make_plan(config, space, tasks)
     check_models(space, plan, tasks)
     if config.resources.ray_address is None:
@@ -128,7 +129,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
         },
         details={
             "space": str(space),
-            "space_name": config.space,
+            "space_name": config.space if isinstance(config.space, str) else "inline",
             "config": to_plain(config),
             "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
         },
