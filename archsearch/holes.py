@@ -31,7 +31,7 @@ class OneOf:
     name: str | None = None
 
     def __str__(self) -> str:
-        keys = [f"{label}={_text(option)}" for label, option in zip(self.labels, self.options, strict=True)]
+        keys = [f"{label}={as_label(option)}" for label, option in zip(self.labels, self.options, strict=True)]
         return f"one_of({', '.join(keys + _name(self.name))})"
 
 
@@ -76,7 +76,7 @@ def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
             raise HoleError(
                 f"a label of one_of must be an identifier; got {label!r}. Write one_of(first=..., second=...)"
             )
-    labels = (*(_text(option) for option in options), *labelled)
+    labels = (*(as_label(option) for option in options), *labelled)
     if not labels:
         raise HoleError("one_of needs at least one option; got none. Write one_of(a, b) or one_of(first=a, second=b)")
     twice = sorted({label for label in labels if labels.count(label) > 1})
@@ -199,9 +199,9 @@ def replaying(choices: Mapping[str, Chosen], paths: Iterable[str]) -> Choose:
 
     def choose(path: str, hole: Hole) -> Chosen:
         if path not in choices:
-            raise HoleError(f"hole {path!r} is open; give it {_domain(hole)}")
+            raise HoleError(f"hole {path!r} is open; give it {domain(hole)}")
         if isinstance(hole, OneOf) and choices[path] not in hole.labels:
-            raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {choices[path]!r}")
+            raise HoleError(f"hole {path!r} takes {domain(hole)}; got {choices[path]!r}")
         return choices[path]
 
     return choose
@@ -217,7 +217,7 @@ def _fill(node: Any, position: tuple[Any, ...], paths: Mapping[Any, str], choose
     if not isinstance(hole, OneOf):
         return _number(path, hole, chosen)
     if chosen not in hole.labels:
-        raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {chosen!r}")
+        raise HoleError(f"hole {path!r} takes {domain(hole)}; got {chosen!r}")
     label = str(chosen)
     return _fill(hole.options[hole.labels.index(label)], (*position, label), paths, choose)
 
@@ -230,11 +230,12 @@ def _number(path: str, hole: Uniform | Integer, chosen: Chosen) -> float | int:
         or not hole.low <= cast(float, chosen) <= hole.high
         or (whole and (cast(int, chosen) - hole.low) % hole.step)
     ):
-        raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {chosen!r}")
+        raise HoleError(f"hole {path!r} takes {domain(hole)}; got {chosen!r}")
     return cast(int, chosen) if whole else float(chosen)
 
 
-def _domain(hole: Hole) -> str:
+def domain(hole: Hole) -> str:
+    """What a hole takes, in words."""
     if isinstance(hole, OneOf):
         return f"one of {_list(hole.labels)}"
     if isinstance(hole, Integer):
@@ -322,7 +323,8 @@ def _named(name: str | None) -> str | None:
     return name
 
 
-def _text(option: Any) -> str:
+def as_label(option: Any) -> str:
+    """What an option without a label of its own is called."""
     return "none" if option is None else str(option.value if isinstance(option, Enum) else option)
 
 

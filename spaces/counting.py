@@ -4,9 +4,11 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from archsearch.dsl import Rule
-from archsearch.holes import Chosen, Uniform, ways
+from archsearch.errors import ArchsearchError
+from archsearch.holes import Choose, Chosen, Uniform, ways
 from archsearch.spaces.canonical import code
 from archsearch.spaces.resolution import structures
 from archsearch.spaces.space import Space
@@ -32,13 +34,15 @@ class Census:
     """holes: of the space. ranges: those of them that are ranges of numbers, which no number of points exhausts.
     structures: ways to fill the others. rules: ways to fill the holes of the rule alone; distinct_rules: hashes among
     them; distinct_sources: pairs of a hash and the layer's sources. collapses: an example of each rule that is written
-    twice. whole: whether all rules were written out, rather than the first `LIMIT`.
+    twice. broken: ways to fill them that make no rule, with the reasons; they count in nothing else. whole: whether all
+    rules were written out, rather than the first `LIMIT`.
     """
 
     holes: int
     ranges: int
     structures: int
     rules: int
+    broken: tuple[tuple[Mapping[str, Chosen], str], ...]
     distinct_rules: int
     distinct_sources: int
     collapses: tuple[Collapse, ...]
@@ -46,27 +50,37 @@ class Census:
 
 
 def census(space: Space, limit: int = LIMIT) -> Census:
-    """Count the space. HoleError or RuleError if a choice makes no rule."""
-    found = list(itertools.islice(_rules(space), limit + 1))
-    whole = len(found) <= limit
-    shown = found[:limit]
-    structures_found = sum(_beside(space, rule) for _, rule in shown)
-    hashes = [rule.hash for _, rule in shown]
-    sources = [_sources(space, rule) for _, rule in shown]
+    """Count the space."""
+    tried = list(itertools.islice(structures(lambda choose: _attempt(space, choose)), limit + 1))
+    whole, tried = len(tried) <= limit, tried[:limit]
+    found = [(choices, hashed.rule, hashed.hash) for choices, hashed in tried if isinstance(hashed, _Hashed)]
+    hashes = [rule_hash for _, _, rule_hash in found]
+    sources = [_sources(space, rule) for _, rule, _ in found]
     return Census(
         holes=len(space.holes),
         ranges=sum(isinstance(hole, Uniform) for hole in space.holes.values()),
-        structures=structures_found,
-        rules=len(shown),
+        structures=sum(_beside(space, rule) for _, rule, _ in found),
+        rules=len(found),
+        broken=tuple((choices, reason) for choices, reason in tried if isinstance(reason, str)),
         distinct_rules=len(set(hashes)),
         distinct_sources=len(set(zip(hashes, sources, strict=True))),
-        collapses=tuple(_collapses([choices for choices, _ in shown], hashes, sources)),
+        collapses=tuple(_collapses([choices for choices, _, _ in found], hashes, sources)),
         whole=whole,
     )
 
 
-def _rules(space: Space) -> Iterator[tuple[dict[str, Chosen], Rule]]:
-    return structures(space.resolve_rule)
+class _Hashed(NamedTuple):
+    rule: Rule
+    hash: str
+
+
+def _attempt(space: Space, choose: Choose) -> _Hashed | str:
+    """A rule and its hash, or in one line why there is none."""
+    try:
+        rule = space.resolve_rule(choose)
+        return _Hashed(rule, rule.hash)
+    except ArchsearchError as error:
+        return str(error).splitlines()[0]
 
 
 def _beside(space: Space, rule: Rule) -> int:
@@ -86,9 +100,7 @@ def _sources(space: Space, rule: Rule) -> str:
     return "; ".join(f"{i}: {code(given[name])}" for i, name in enumerate(rule.operands) if name in given)
 
 
-def _collapses(
-    found: list[dict[str, Chosen]], hashes: list[str], sources: list[str]
-) -> Iterator[Collapse]:
+def _collapses(found: list[dict[str, Chosen]], hashes: list[str], sources: list[str]) -> Iterator[Collapse]:
     """The first pair of each rule that is written twice; one that not even the sources tell apart goes first."""
     pairs: dict[str, Collapse] = {}
     firsts: dict[str, int] = {}

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from archsearch.errors import SpaceError
 from archsearch.spaces.plain import read_space
 from archsearch.spaces.space import Space
-from archsearch.userfile import load_value, names_a_file
+from archsearch.userfile import find_value, load_value, names_a_file
 
 READY = ("delta_family", "erases", "decays", "hybrids", "hyperparameters")
 """The ready spaces: each is the SPACE of the module of that name beside this one."""
@@ -43,9 +43,16 @@ def find_space(given: str | Mapping[str, Any], where: str = "space") -> Space:
     return space
 
 
-def names_a_space(text: str) -> bool:
-    """Whether `text` can only be a space: a ready one, or a YAML file."""
-    return text in READY or text.endswith((".yaml", ".yml"))
+def space_or_none(text: str) -> Space | None:
+    """The space that `text` names, or None if it may name something else: a ready space, a YAML file, `file.py:NAME` of
+    a space, or a file.py with a SPACE and no RULE. SpaceError as `find_space`.
+    """
+    if text in READY or text.endswith((".yaml", ".yml")):
+        return find_space(text)
+    if not names_a_file(text):
+        return None
+    found = find_value(text, ("RULE", "SPACE"), error=SpaceError)
+    return found if isinstance(found, Space) else None
 
 
 def _read_yaml(path: Path) -> object:
