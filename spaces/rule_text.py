@@ -65,7 +65,10 @@ def _operands(given: object, where: str) -> dict[str, Operand]:
     found: dict[str, Operand] = {}
     for name, text in cast(Mapping[object, object], given).items():
         code = f"{text}({str(name)!r})" if text in KINDS else str(text)
-        operand = parse_part(code, {})
+        try:
+            operand = parse_part(code, {})
+        except RuleError:
+            operand = None
         if not isinstance(operand, Operand) or operand.name != name:
             kinds = ", ".join(KINDS)
             raise ConfigError(f"rule.operands.{name} must be one of {kinds}, or such a call; got {text!r} in {where}")
