@@ -22,8 +22,8 @@ Read = Callable[[object, object, str], object]
 """(type, plain data, dotted key) to a value."""
 
 Instead = Callable[[object, object, str, Read], object]
-"""(type, plain data, dotted key, how the rest is read) to a value that stands in for one of the type, as a hole does; or
-`NOTHING`, for what is read as it stands.
+"""(type, plain data, dotted key, how the rest is read) to a value that stands in for one of the type, as a hole does;
+or `NOTHING`, for what is read as it stands.
 """
 
 NOTHING = object()

@@ -40,8 +40,8 @@ def load_value(reference: str, kind: type[T], *, default: str, error: type[Archs
 
 
 def find_value(reference: str, defaults: Sequence[str], *, error: type[ArchsearchError]) -> object | None:
-    """The value that `reference` names, of any type; without `:NAME` the first of `defaults` that the file defines, None
-    where it defines none. Raises as `load_value`.
+    """The value that `reference` names, of any type; without `:NAME` the first of `defaults` that the file defines,
+    None where it defines none. Raises as `load_value`.
     """
     path, name = _parts(reference, "")
     values = vars(_run(path, error))

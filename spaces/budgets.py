@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from archsearch.dsl import Rule
 from archsearch.errors import ArchsearchError, SpaceError
-from archsearch.mixers.layer.papers import paper_layer
 from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.layer.papers import paper_layer
 from archsearch.mixers.lookup import find_rule
 from archsearch.spaces.options import QUANTITIES
 from archsearch.spaces.resolution import baseline, middle

@@ -1,8 +1,8 @@
 """How one rule, gated_delta_net, wants to be built and trained: its layer, its model's shape, its optimiser.
 
-    layer       short convolution, output gate, norm and activation of the key, what the write's gate may reach, V / K
-    model       heads, layers; the width is solved, so that every shape has as many parameters
-    training    learning rate, weight decay, warm-up, schedule and, where it has one, the share of its decay, clipping
+layer       short convolution, output gate, norm and activation of the key, what the write's gate may reach, V / K
+model       heads, layers; the width is solved, so that every shape has as many parameters
+training    learning rate, weight decay, warm-up, schedule and, where it has one, the share of its decay, clipping
 """
 
 from archsearch.holes import integer, log_uniform, one_of, uniform

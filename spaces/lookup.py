@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from archsearch.errors import SpaceError
+from archsearch.errors import RuleError, SpaceError
 from archsearch.spaces.plain import read_space
 from archsearch.spaces.space import Space
 from archsearch.userfile import find_value, load_value, names_a_file
@@ -45,13 +45,13 @@ def find_space(given: str | Mapping[str, Any], where: str = "space") -> Space:
 
 def space_or_none(text: str) -> Space | None:
     """The space that `text` names, or None if it may name something else: a ready space, a YAML file, `file.py:NAME` of
-    a space, or a file.py with a SPACE and no RULE. SpaceError as `find_space`.
+    a space, or a file.py with a SPACE and no RULE. SpaceError as `find_space`, RuleError for a file that cannot be run.
     """
     if text in READY or text.endswith((".yaml", ".yml")):
         return find_space(text)
     if not names_a_file(text):
         return None
-    found = find_value(text, ("RULE", "SPACE"), error=SpaceError)
+    found = find_value(text, ("RULE", "SPACE"), error=RuleError)
     return found if isinstance(found, Space) else None
 
 

@@ -39,7 +39,8 @@ def read_space(data: object, where: str) -> Space:
     """The space that plain data describes; `where` names their source in errors.
 
     rule: a name of the zoo, path/to/file.py[:NAME], the text of a rule, a mapping of its steps
-    (`archsearch.spaces.rule_text`), or one_of of them. Errors: ConfigError, HoleError, RuleError, SpaceError in one line.
+    (`archsearch.spaces.rule_text`), or one_of of them. Errors, in one line: ConfigError, HoleError, RuleError,
+    SpaceError.
     """
     text = with_holes(_SpaceText, data, where)
     try:
@@ -53,10 +54,11 @@ def with_holes(kind: type[T], data: object, where: str) -> T:
     """`from_plain` for a dataclass whose fields may hold holes."""
 
     def instead(hint: object, given: object, key: str, read: Read) -> object:
-        if hint is Any or not (isinstance(given, Mapping) and set(given) & set(KINDS)):
+        mapping = cast(Mapping[str, object], given) if isinstance(given, Mapping) else dict[str, object]()
+        if hint is Any or not any(kind in mapping for kind in KINDS):
             return NOTHING
         try:
-            return _hole(cast(Mapping[str, object], given), lambda value, at: read(hint, value, at), key)
+            return _hole(mapping, lambda value, at: read(hint, value, at), key)
         except ConfigError:
             raise
         except ArchsearchError as error:
@@ -117,12 +119,10 @@ def _one_of(argument: object, read: Callable[[object, str], object], place: str,
     return one_of(*(read(entry, f"{place}[{i}]") for i, entry in enumerate(entries)), name=name)
 
 
-def _range(
-    kind: str, argument: object, read: Callable[[object, str], object], place: str, name: str | None
-) -> object:
+def _range(kind: str, argument: object, read: Callable[[object, str], object], place: str, name: str | None) -> object:
     """A range whose ends the field could hold: a whole number's field takes no `uniform`."""
     most = 3 if kind == "integer" else 2
-    numbers = cast(Sequence[object], argument) if isinstance(argument, list | tuple) else ()
+    numbers = list(cast(Sequence[object], argument)) if isinstance(argument, list | tuple) else []
     if not 2 <= len(numbers) <= most:
         wanted = "[low, high] or [low, high, step]" if kind == "integer" else "[low, high]"
         raise _BadHole(f"must be {kind}: {wanted}; got {argument!r}")

@@ -1,14 +1,14 @@
 """A rule as plain data: a name, a text, or its steps with holes among them.
 
-    rule: gated_delta_net
-    rule: {one_of: [gated_delta_net, kda, mine.py]}
-    rule:
-      name: mine
-      operands: {q: query, k: key, v: value, g: log_decay, c: 'log_decay("c", per="channel")', beta: gate}
-      steps:
-        - {one_of: {none: null, scalar: decay(g), channel: decay(c)}, name: decay}
-        - delta_write(k, v, strength=beta, residual=one_of(none=None, fixed=query_feedback(q, 0.5), name="residual"))
-        - read(q)
+rule: gated_delta_net
+rule: {one_of: [gated_delta_net, kda, mine.py]}
+rule:
+  name: mine
+  operands: {q: query, k: key, v: value, g: log_decay, c: 'log_decay("c", per="channel")', beta: gate}
+  steps:
+    - {one_of: {none: null, scalar: decay(g), channel: decay(c)}, name: decay}
+    - delta_write(k, v, strength=beta, residual=one_of(none=None, fixed=query_feedback(q, 0.5), name="residual"))
+    - read(q)
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ def _step(given: object, operands: Mapping[str, Operand], key: str, where: str) 
         return _parsed(given, operands, key, where)
     if isinstance(given, list | tuple):
         return tuple(_step(part, operands, key, where) for part in cast(Sequence[object], given))
-    mapping = cast(Mapping[str, Any], given) if isinstance(given, Mapping) else {}
+    mapping = cast(Mapping[str, object], given) if isinstance(given, Mapping) else dict[str, object]()
     kind = next((kind for kind in ("one_of", "optional") if kind in mapping), None)
     if kind is None or set(mapping) - {kind, "name"}:
         raise ConfigError(f"{key} must be a step as text, or one_of or optional of such; got {given!r} in {where}")

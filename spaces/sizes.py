@@ -42,6 +42,10 @@ class Setting:
     length: int
 
 
+Costs = dict[tuple[float | str | None, ...], float | None]
+"""What sizes cost, as far as it was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """A rule in a model, with what it costs. Sizes that make no model cost nothing: `costs` is empty."""
@@ -52,7 +56,7 @@ class Sizes:
     setting: Setting
     targets: Mapping[str, float]
     tolerance: float
-    known: dict[tuple[float | str | None, ...], float | None] = field(default_factory=dict, compare=False, repr=False)
+    known: Costs = field(default_factory=dict[tuple[float | str | None, ...], float | None], compare=False, repr=False)
 
     def cost(self, quantity: str) -> float | None:
         """One of the quantities; None where the sizes make no model."""
@@ -255,7 +259,7 @@ def _with_mlp(sizes: Sizes, leading: str) -> Sizes:
 
 def _with_value(sizes: Sizes, leading: str) -> Sizes:
     """V solved, near the written one."""
-    key, written = sizes.head
+    written = sizes.head[1]
     one, two = sizes.with_value(written).cost(leading), sizes.with_value(2 * written).cost(leading)
     if one is None or two is None or two <= one:
         return sizes

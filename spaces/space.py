@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 
 from archsearch import holes
 from archsearch.dsl import Rule
-from archsearch.errors import SpaceError
 from archsearch.holes import Choose, Chosen, Hole, OneOf
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models.options import Model
@@ -107,7 +106,7 @@ class Space:
 
     def resolve_rule(self, choose: Choose) -> Rule:
         """The rule alone, by the paths of the space."""
-        return cast(Rule, _fill("rule", self.rule, choose))
+        return _fill("rule", self.rule, choose)
 
     def needed(self, rule: Rule, choose: Choose) -> tuple[Layer, Model, Training]:
         """Layer, model and training with the holes that exist beside `rule`, given what `choose` says of the fields

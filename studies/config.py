@@ -29,7 +29,8 @@ class StudyConfig:
     """A study.
 
     space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME, path/to/file.yaml, or what such a file
-    holds (`archsearch.spaces.plain`). layer, model, training, budget: values and holes that replace the space's. objectives: names of measured values, by default each task's own; the first one leads.
+    holds (`archsearch.spaces.plain`). layer, model, training, budget: values and holes that replace the space's.
+    objectives: names of measured values, by default each task's own; the first one leads.
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
     mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
     """

@@ -24,7 +24,6 @@ SIZES: dict[Entry, str] = {
 """The field that holds the sizes of layers of a kind."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Model:
     """Pre-norm blocks: x + mixer(RMSNorm(x)), then x + SwiGLU(RMSNorm(x)).

@@ -70,7 +70,12 @@ def test_a_point_that_costs_what_is_asked_stays_as_it_is_written() -> None:
 
 
 def test_the_state_is_solved_by_the_heads_the_rest_by_width_and_mlp() -> None:
-    choices = {"rule/decay": "channel", "rule/erase": "learned", "rule/residual": "none", "training/learning_rate": 5e-3}
+    choices = {
+        "rule/decay": "channel",
+        "rule/erase": "learned",
+        "rule/residual": "none",
+        "training/learning_rate": 5e-3,
+    }
     written = resolve(SPACE, choices)
     state = resolve(sized(matched(state_bytes=40_000), SETTING), choices)
     assert (state.model, written.model.mlp_width) == (written.model, 336)

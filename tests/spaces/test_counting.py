@@ -41,7 +41,9 @@ def test_the_count_is_that_of_going_through_all_structures(name: str) -> None:
 
 def test_a_choice_without_a_meaning_is_shown_by_example() -> None:
     """Whether a scalar decay stands before or after an erase is no choice, and no erase has no place."""
-    order = one_of(before=(optional(ERASE, name="erase"), DECAY), after=(DECAY, optional(ERASE, name="erase")), name="order")
+    order = one_of(
+        before=(optional(ERASE, name="erase"), DECAY), after=(DECAY, optional(ERASE, name="erase")), name="order"
+    )
     found = census(Space(Rule("toy", order, WRITE, read(q)), Model()))
     assert (found.rules, found.distinct_rules, found.distinct_sources) == (4, 2, 2)
     assert [collapse.same_sources for collapse in found.collapses] == [True, True]

@@ -1,5 +1,6 @@
-"""A hole wherever a value may stand: in a rule, an operand's source, the model, the training; each changes the point."""
+"""A hole wherever a value may stand: in a rule, a source, the model, the training; each changes the point."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ g, beta, gamma, lam = log_decay("g"), gate("beta"), gate("gamma"), gate("lam")
 WRITE, ERASE = delta_write(k, v, strength=beta), erase(e, strength=gamma)
 PLAIN = Rule("plain", decay(g), WRITE, read(q))
 MODEL = Model(width=16, heads=2, layers=2, mlp_ratio=1.0)
+SPACE = Space(PLAIN, MODEL)
 
 
 def rule(*steps: Any) -> dict[str, Any]:
@@ -55,14 +57,22 @@ IN_A_RULE: dict[str, tuple[str, dict[str, Any]]] = {
     "a step": ("rule/erase", rule(optional(ERASE, name="erase"), WRITE, read(q))),
     "several steps": (
         "rule/order",
-        rule(one_of(before=(ERASE, WRITE), after=(WRITE, ERASE), joint=simultaneous(ERASE, WRITE), name="order"), read(q)),
+        rule(
+            one_of(before=(ERASE, WRITE), after=(WRITE, ERASE), joint=simultaneous(ERASE, WRITE), name="order"), read(q)
+        ),
     ),
-    "a member": ("rule/member", rule(simultaneous(WRITE, one_of(e=ERASE, q=erase(q, strength=gamma), name="member")), read(q))),
+    "a member": (
+        "rule/member",
+        rule(simultaneous(WRITE, one_of(e=ERASE, q=erase(q, strength=gamma), name="member")), read(q)),
+    ),
     "an address": ("rule/address", rule(erase(one_of(e, q), strength=gamma), WRITE, read(q))),
     "a target": ("rule/target", rule(delta_write(k, one_of(whole=v, half=0.5 * v), strength=beta), read(q))),
     "a strength": ("rule/strength", rule(delta_write(k, v, strength=one_of(one=1.0, gate=beta)), read(q))),
     "a number": ("rule/strength", rule(delta_write(k, v, strength=uniform(0.1, 0.9)), read(q))),
-    "a residual": ("rule/residual", rule(delta_write(k, v, residual=one_of(none=None, q=query_feedback(q, lam))), read(q))),
+    "a residual": (
+        "rule/residual",
+        rule(delta_write(k, v, residual=one_of(none=None, q=query_feedback(q, lam))), read(q)),
+    ),
     "a share": ("rule/residual/lam", rule(delta_write(k, v, residual=query_feedback(q, uniform(0.0, 1.0))), read(q))),
     "which state": ("rule/reads", rule(decay(g), delta_write(k, v, reads=one_of(None, "previous")), read(q))),
     "a kind": ("rule/log_decay", rule(decay(one_of(head=g, channel=log_decay("g", per="channel"))), WRITE, read(q))),
@@ -96,7 +106,7 @@ IN_A_LAYER: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def model(**fields: Any) -> dict[str, Any]:
-    return {"model": Model(**{"width": 16, "heads": 2, "layers": 2, "mlp_ratio": 1.0, **fields})}
+    return {"model": replace(MODEL, **fields)}
 
 
 IN_A_MODEL: dict[str, tuple[str, dict[str, Any]]] = {
@@ -146,7 +156,7 @@ def built(point: Point) -> LanguageModel:
 
 @pytest.mark.parametrize(("path", "parts"), PLACES.values(), ids=PLACES)
 def test_a_hole_anywhere_has_its_path_and_makes_different_points(path: str, parts: dict[str, Any]) -> None:
-    space = Space(**{"rule": PLAIN, "model": MODEL, **parts})
+    space = replace(SPACE, **parts)
     assert path in space.holes
     first, last = space.resolve(end_of(last=False)), space.resolve(end_of(last=True))
     assert first.variant_hash != last.variant_hash
@@ -213,6 +223,6 @@ def test_what_depends_on_another_choice_exists_only_with_it() -> None:
 )
 def test_a_hole_without_a_meaning_is_refused_in_one_line(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(SpaceError) as error:
-        Space(**{"rule": PLAIN, "model": MODEL, **parts})
+        replace(SPACE, **parts)
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value) or "Rule(" in message

