@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from archsearch.errors import ArchsearchError, ConfigError, SpaceError
-from archsearch.holes import has_holes, integer, log_uniform, one_of, optional, uniform
+from archsearch.holes import integer, log_uniform, one_of, optional, uniform
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models.options import Model
 from archsearch.spaces.options import Budget, Training
 from archsearch.spaces.rule_text import read_rule_text
 from archsearch.spaces.space import Space
-from archsearch.typed_data import NOTHING, Read, from_plain, to_plain
+from archsearch.typed_data import NOTHING, Read, from_plain
 
 T = TypeVar("T")
 RANGES: Mapping[str, Callable[..., Any]] = {"uniform": uniform, "log_uniform": log_uniform, "integer": integer}
@@ -67,21 +67,6 @@ def with_holes(kind: type[T], data: object, where: str) -> T:
             raise ConfigError(f"{key} {fault} in {where}") from fault
 
     return from_plain(kind, data, where, instead)
-
-
-def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
-    """Options with some of their fields replaced by plain data; a hole may be replaced, and replace a value.
-
-    ConfigError or HoleError for a bad one.
-    """
-    if not values:
-        return part
-    assert dataclasses.is_dataclass(part) and not isinstance(part, type)
-    kept = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in values}
-    plain = cast(Mapping[str, Any], to_plain(part))
-    closed = {name: plain[name] for name, value in kept.items() if not has_holes(value)}
-    parsed = with_holes(type(part), {**closed, **values}, where)
-    return dataclasses.replace(part, **{name: getattr(parsed, name) for name in values})
 
 
 class _BadHole(Exception):

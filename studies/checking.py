@@ -20,8 +20,7 @@ from archsearch.spaces.space import Point, Space
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.measured import Speeds, speeds
 from archsearch.studies.plan import Plan
-from archsearch.studies.points import sized_for
-from archsearch.studies.run import make_plan
+from archsearch.studies.run import make_plan, sized_for
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.language import counted
 

@@ -4,17 +4,21 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 from archsearch.errors import ConfigError
+from archsearch.holes import has_holes
 from archsearch.spaces.lookup import find_space
-from archsearch.spaces.plain import overridden
+from archsearch.spaces.plain import with_holes
 from archsearch.spaces.space import Space
 from archsearch.studies.executor import Resources
 from archsearch.studies.fronts import Direction
 from archsearch.studies.proposals import SamplerOptions
 from archsearch.studies.rungs import RungOptions
 from archsearch.studies.tasks.registry import Tasks
+from archsearch.typed_data import to_plain
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +76,18 @@ class StudyConfig:
             training=overridden(space.training, self.training, "training"),
             budget=overridden(space.budget, self.budget, "budget"),
         )
+
+
+def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
+    """Options with some of their fields replaced by plain data; a hole may be replaced, and replace a value.
+
+    ConfigError or HoleError for a bad one.
+    """
+    if not values:
+        return part
+    assert dataclasses.is_dataclass(part) and not isinstance(part, type)
+    kept = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in values}
+    plain = cast(Mapping[str, Any], to_plain(part))
+    closed = {name: plain[name] for name, value in kept.items() if not has_holes(value)}
+    parsed = with_holes(type(part), {**closed, **values}, where)
+    return dataclasses.replace(part, **{name: getattr(parsed, name) for name in values})

@@ -1,12 +1,8 @@
 """A point of a space as plain data: what trial.json holds and a worker builds from."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from archsearch.spaces.budgets import sized
-from archsearch.spaces.sizes import Setting
-from archsearch.spaces.space import Point, Space
-from archsearch.studies.tasks.task import Task
+from archsearch.spaces.space import Point
 from archsearch.typed_data import to_plain
 
 
@@ -33,11 +29,3 @@ class Candidate:
             **parts,
             **({"missed": dict(self.point.missed)} if self.point.missed else {}),
         }
-
-
-def sized_for(space: Space, tasks: Mapping[str, Task]) -> Space:
-    """`space` with the sizes of every point solved for its budget, counted for the model of the first task. SpaceError
-    for a budget that names no rule.
-    """
-    first = next(iter(tasks.values()))
-    return sized(space, Setting(first.vocabulary, first.length))

@@ -14,6 +14,7 @@ from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.zoo import rules
+from archsearch.spaces.budgets import Setting, sized
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
 from archsearch.spaces.space import Space
 from archsearch.studies import records
@@ -24,7 +25,7 @@ from archsearch.studies.engine import carry_out
 from archsearch.studies.executor import Executor
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
-from archsearch.studies.points import Candidate, sized_for
+from archsearch.studies.points import Candidate
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
@@ -67,6 +68,14 @@ def run_study(
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     return directory
+
+
+def sized_for(space: Space, tasks: Mapping[str, Task]) -> Space:
+    """`space` with the sizes of every point solved for its budget, as the model of the first task costs. SpaceError for
+    a budget that names no rule.
+    """
+    first = next(iter(tasks.values()))
+    return sized(space, Setting(first.vocabulary, first.length))
 
 
 def check_models(space: Space, plan: Plan, tasks: Mapping[str, Task]) -> None:

@@ -15,7 +15,7 @@ from archsearch.mixers.models.options import Model
 from archsearch.spaces.delta_family import SPACE
 from archsearch.spaces.lookup import find_space, space_or_none
 from archsearch.spaces.options import Budget, Schedule, Training
-from archsearch.spaces.plain import overridden, read_space
+from archsearch.spaces.plain import read_space
 from archsearch.spaces.resolution import at_random
 from archsearch.spaces.space import Space
 
@@ -118,12 +118,6 @@ def test_a_rule_is_a_name_a_text_or_a_file(tmp_path: Path) -> None:
 def test_a_source_that_the_space_needs_is_named_by_its_class() -> None:
     found = read_space({"rule": str(SPACE.rule), "layer": {"operands": {"p": {"projection": {"of": "q"}}}}}, "here")
     assert found.layer == Layer(operands={"p": Projection(of="q")})
-
-
-def test_holes_may_replace_what_a_space_writes() -> None:
-    model = overridden(SPACE.model, {"heads": {"one_of": [1, 2]}, "width": 64}, "model")
-    assert model == Model(width=64, heads=one_of(1, 2), layers=2)
-    assert overridden(SPACE.training, {"learning_rate": 1e-3}, "training") == Training(learning_rate=1e-3)
 
 
 def bad(**changes: object) -> dict[str, object]:

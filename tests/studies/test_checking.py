@@ -7,10 +7,14 @@ import pytest
 
 from archsearch.cli import main
 from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError
+from archsearch.holes import one_of
 from archsearch.mixers.models import counts
+from archsearch.mixers.models.options import Model
+from archsearch.spaces.delta_family import SPACE
+from archsearch.spaces.options import Training
 from archsearch.studies import records
 from archsearch.studies.checking import StudyCheck, check_study
-from archsearch.studies.config import StudyConfig
+from archsearch.studies.config import StudyConfig, overridden
 from archsearch.studies.training.configuration import read_config
 
 CONFIG = """
@@ -169,3 +173,9 @@ def test_a_bad_question_is_one_line(
     with pytest.raises(kind) as error:
         checked(path, *overrides)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_holes_may_replace_what_a_space_writes() -> None:
+    model = overridden(SPACE.model, {"heads": {"one_of": [1, 2]}, "width": 64}, "model")
+    assert model == Model(width=64, heads=one_of(1, 2), layers=2)
+    assert overridden(SPACE.training, {"learning_rate": 1e-3}, "training") == Training(learning_rate=1e-3)
