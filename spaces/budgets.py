@@ -1,13 +1,14 @@
 """A point's sizes solved for the budget of its space, and what could not be solved."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from archsearch.dsl import Rule
 from archsearch.errors import ArchsearchError, SpaceError
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.layer.papers import paper_layer
 from archsearch.mixers.lookup import find_rule
+from archsearch.mixers.models.options import Model
 from archsearch.spaces.options import QUANTITIES
 from archsearch.spaces.resolution import baseline, middle
 from archsearch.spaces.resolution import find_rule as choices_of
@@ -17,15 +18,23 @@ from archsearch.spaces.space import Point, Space
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What the points of a space are to cost: numbers by quantity, none where the budget names none."""
+    """What the points of a space are to cost: numbers by quantity, none where the budget names none. known: sizes that
+    were solved before.
+    """
 
     numbers: Mapping[str, float]
     tolerance: float
     setting: Setting
+    known: dict[tuple[Rule, Layer, Model], Sizes] = field(
+        default_factory=dict[tuple[Rule, Layer, Model], Sizes], compare=False, repr=False
+    )
 
     def fitted(self, point: Point) -> Point:
         """`point` in the sizes that cost so much, or come nearest; one that makes no model stays as it is."""
-        found = solved(self._sizes(point)) if self.numbers else self._sizes(point)
+        written = (point.rule, point.layer, point.model)
+        if written not in self.known:
+            self.known[written] = solved(self._sizes(point))
+        found = self.known[written]
         if any(found.cost(name) is None for name in self.numbers):
             return point
         missed = {name: error for name in self.numbers if (error := found.error(name)) > self.tolerance}

@@ -36,8 +36,10 @@ class Point:
 
     @property
     def variant_hash(self) -> str:
-        """SHA-256 of rule, layer, model and training: equal for two spellings of one variant."""
-        parts = (self.layer, self.model, self.training)
+        """SHA-256 of rule, layer, model and training: equal for two spellings of one variant, as a head's size that is
+        written and the same one left to the width, or two ratios of one MLP.
+        """
+        parts = (*_spelled_out(self.layer, self.model), self.training)
         text = "\n".join(
             [canonical_text(self.rule), *map(canonical_text, parts), *_operand_order(self.rule, self.layer)]
         )
@@ -140,8 +142,14 @@ def _prefixed(name: str, found: Mapping[str, Hole]) -> dict[str, Hole]:
     return {f"{name}/{path}": hole for path, hole in found.items()}
 
 
+def _spelled_out(layer: Layer, model: Model) -> tuple[Layer, Model]:
+    """Both with the sizes that they leave to each other written down."""
+    head, values = layer.head_dim or model.width // model.heads, layer.value_heads or model.heads
+    spelled = dataclasses.replace(model, pattern=model.entries, mlp_ratio=model.mlp_width / model.width)
+    return dataclasses.replace(layer, head_dim=head, value_heads=values), spelled
+
+
 def _operand_order(rule: Rule, layer: Layer) -> list[str]:
     """Which operand, counted by first use, has which source of its own: the names themselves do not count."""
-    return [
-        f"{index}: {code(layer.operands[name])}" for index, name in enumerate(rule.operands) if name in layer.operands
-    ]
+    given = layer.operands
+    return [f"{index}: {canonical_text(given[name])}" for index, name in enumerate(rule.operands) if name in given]

@@ -1,7 +1,7 @@
 """What a study would do, without training: every structure that it draws compiled and built, and what a trial costs."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -63,11 +63,14 @@ class StudyCheck:
         return [point for point in self.points if point.error]
 
 
-def check_study(config: StudyConfig, most: int = DRAWN) -> StudyCheck:
+def check_study(
+    config: StudyConfig, most: int = DRAWN, on_point: Callable[[str], None] = lambda name: None
+) -> StudyCheck:
     """Draw points of the study that `config` asks for, build each model on the meta device, count what it costs.
 
-    most: points drawn where the space has more structures. Errors: ConfigError, SpaceError, TaskError for a question
-    that has no answer; a point that cannot be built is no error, but a line of the result.
+    most: points drawn where the space has more structures. on_point: told the name of each before it is built.
+    Errors: ConfigError, SpaceError, TaskError for a question that has no answer; a point that cannot be built is no
+    error, but a line of the result.
     """
     if most < 1:
         raise ConfigError(f"a check needs at least one point; got {most}")
@@ -79,7 +82,7 @@ def check_study(config: StudyConfig, most: int = DRAWN) -> StudyCheck:
     whole = counts.whole and counts.structures + len(counts.broken) <= most
     first = next(iter(tasks.values()))
     asked = targets(written, Setting(first.vocabulary, first.length))
-    checker = _Checker(tasks, asked, plan.total_tokens, speeds(config.directory), {})
+    checker = _Checker(tasks, asked, plan.total_tokens, speeds(config.directory), on_point, {})
     named = [checker.checked(name, _drawn(space, choices)) for name, choices in plan.baselines.items()]
     drawn = _structures(space) if whole else _random_points(space, most, config.seeds.search)
     points = [checker.checked(_name(choices, whole=whole), (choices, point)) for choices, point in drawn]
@@ -129,11 +132,13 @@ class _Checker:
     targets: Targets
     tokens: int
     speeds: Speeds
+    on_point: Callable[[str], None]
     compiled: dict[str, str]
 
     def checked(self, name: str, drawn: Drawn) -> CheckedPoint:
         """What is known of a point."""
         choices, point = drawn
+        self.on_point(name)
         if isinstance(point, ArchsearchError):
             return CheckedPoint(name, choices, error=_first_line(point))
         try:

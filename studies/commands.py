@@ -73,7 +73,8 @@ def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> 
     path = Path(source)
     is_study = (path / "study.json").exists()
     config = read_study_config(path, overrides) if is_study else read_config(StudyConfig, path, overrides)
-    found = check_study(config, points)
+    with Console(stderr=True).status("reading the data") as line:
+        found = check_study(config, points, lambda name: line.update(f"building {name}"))
     print_check(found, source, console, json=json)
     return not found.bad
 

@@ -137,6 +137,10 @@ def test_a_variant_is_rule_layer_model_and_training_to_six_digits() -> None:
     assert _variant(point, training=replace(point.training, learning_rate=rate * (1 + 1e-9))) == point.variant_hash
     assert _variant(point, training=replace(point.training, learning_rate=rate * 1.001)) != point.variant_hash
     assert _variant(point, layer=replace(point.layer, conv=2)) != point.variant_hash
+    model = point.model
+    assert _variant(point, layer=replace(point.layer, head_dim=model.width // model.heads)) == point.variant_hash
+    assert _variant(point, model=replace(model, pattern=("rule", "rule"))) == point.variant_hash
+    assert _variant(point, model=replace(model, mlp_ratio=model.mlp_width / model.width)) == point.variant_hash
     assert _variant(point, model=replace(point.model, width=96)) != point.variant_hash
 
 
