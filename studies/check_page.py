@@ -1,7 +1,8 @@
 """`archsearch study check`: a study before it runs, as text or JSON."""
 
 import json as jsonlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -10,10 +11,25 @@ from rich.table import Table
 from rich.text import Text
 
 from archsearch.spaces.commands import count_lines
-from archsearch.studies.checking import CheckedPoint, StudyCheck
+from archsearch.studies.checking import CheckedPoint, StudyCheck, check_study
+from archsearch.studies.commands import console
+from archsearch.studies.config import StudyConfig
+from archsearch.studies.run import read_study_config
+from archsearch.studies.training.configuration import read_config
 
 ROWS = 40
 """Rows that a terminal shows."""
+
+
+def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> bool:
+    """Print what the study that a YAML file, or a study's directory, asks for would do; whether all can be built."""
+    path = Path(source)
+    is_study = (path / "study.json").exists()
+    config = read_study_config(path, overrides) if is_study else read_config(StudyConfig, path, overrides)
+    with Console(stderr=True).status("reading the data") as line:
+        found = check_study(config, points, lambda name: line.update(f"building {name}"))
+    print_check(found, source, console, json=json)
+    return not found.bad
 
 
 def print_check(found: StudyCheck, source: str, page: Console, *, json: bool) -> None:
@@ -41,7 +57,9 @@ def _head(found: StudyCheck) -> Iterator[str]:
         yield f"sizes solved for {asked}, within {found.targets.tolerance:.1%}"
     baselines = len(found.plan.baselines)
     which = "all structures" if found.whole else f"{len(found.points) - baselines} points drawn at random"
-    yield f"checked: {baselines} baselines and {which}; {len(found.bad)} cannot be built"
+    built = [point.variant_hash for point in found.points if point.variant_hash]
+    variants = f"{len(set(built))} distinct variants"
+    yield f"checked: {baselines} baselines and {which}: {variants}; {len(found.bad)} cannot be built"
     most = found.tokens * (found.trials + baselines)
     yield f"a trial: {found.tokens:,} tokens; {found.trials} trials and {baselines} baselines: at most {most:,}"
     seconds = [point.seconds for point in found.points if point.seconds is not None]
@@ -92,6 +110,7 @@ def _record(found: StudyCheck) -> Mapping[str, Any]:
                 "name": point.name,
                 "choices": dict(point.choices),
                 "rule_hash": point.rule_hash,
+                "variant_hash": point.variant_hash,
                 "sizes": point.sizes,
                 "costs": point.costs,
                 "seconds": point.seconds,
