@@ -210,9 +210,9 @@ def check_study(
     json: Json = False,
 ) -> None:
     """Without training: build what the study draws, say what a trial costs, name every point that cannot be."""
-    from archsearch.studies.check_page import check
+    from archsearch.studies import commands
 
-    if not check(source, overrides or [], points=points, json=json):
+    if not commands.check(source, overrides or [], points=points, json=json):
         raise typer.Exit(2)
 
 

@@ -1,8 +1,7 @@
 """`archsearch study check`: a study before it runs, as text or JSON."""
 
 import json as jsonlib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich import box
@@ -11,25 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from archsearch.spaces.commands import count_lines
-from archsearch.studies.checking import CheckedPoint, StudyCheck, check_study
-from archsearch.studies.commands import console
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.run import read_study_config
-from archsearch.studies.training.configuration import read_config
+from archsearch.studies.checking import CheckedPoint, StudyCheck
 
 ROWS = 40
 """Rows that a terminal shows."""
-
-
-def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> bool:
-    """Print what the study that a YAML file, or a study's directory, asks for would do; whether all can be built."""
-    path = Path(source)
-    is_study = (path / "study.json").exists()
-    config = read_study_config(path, overrides) if is_study else read_config(StudyConfig, path, overrides)
-    with Console(stderr=True).status("reading the data") as line:
-        found = check_study(config, points, lambda name: line.update(f"building {name}"))
-    print_check(found, source, console, json=json)
-    return not found.bad
 
 
 def print_check(found: StudyCheck, source: str, page: Console, *, json: bool) -> None:
