@@ -12,7 +12,7 @@ from archsearch.spaces.lookup import find_space
 from archsearch.spaces.space import Space
 from archsearch.studies.executor import Resources
 from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import SamplerOptions
+from archsearch.studies.samplers import SamplerOptions
 from archsearch.studies.rungs import RungOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import from_plain, to_plain
