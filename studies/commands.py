@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -22,7 +21,10 @@ from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, read_evidence
 from archsearch.studies.export import export_and_check
+from archsearch.studies.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
+from archsearch.studies.lock import is_held
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.pareto import pareto_records, pareto_table
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
 from archsearch.studies.report import ranking_table, write_report
 from archsearch.studies.run import read_study_config, run_study
@@ -79,13 +81,42 @@ def train(config: str, overrides: Sequence[str]) -> None:
     console.print(f"Next: archsearch export {trial.directory} exported")
 
 
-def status(directory: str, *, json: bool) -> None:
-    """Print how far the study has come."""
-    found = read_status(StudyDirectory(Path(directory)))
+def status(directory: str, *, json: bool, once: bool = True) -> None:
+    """Print how far the study has come; without `once`, on a terminal, follow it while its driver runs."""
+    home = StudyDirectory(Path(directory))
+    found = read_status(home)
     if json:
         print(jsonlib.dumps(found.record(), indent=1))
-    else:
-        _print_status(found)
+        return
+    if not once and console.is_terminal:
+        found = follow(console, home)
+    _print_status(found)
+
+
+def pareto(directory: str, *, json: bool) -> None:
+    """Print the trials that no other beats in everything."""
+    evidence = read_evidence(StudyDirectory(Path(directory)))
+    if json:
+        print(jsonlib.dumps(pareto_records(evidence), indent=1))
+        return
+    _print_table(pareto_table(evidence), evidence.objectives)
+    if not evidence.ranking:
+        console.print("No trial has reached its full budget yet.")
+    console.print(f"Next: archsearch study report {directory}")
+
+
+def stop(directory: str, *, now: bool) -> None:
+    """Have the driver end the study after the running trials' next checkpoints, or now; wait until it is gone."""
+    home = StudyDirectory(Path(directory))
+    home.plan()
+    if not is_held(home.lock):
+        console.print(f"No driver runs in {directory}. Go on with: archsearch study resume {directory}")
+        return
+    home.ask_to_stop(now=now)
+    console.print("Asked to stop; the running trials go on to their next checkpoints." if not now else "Asked to stop.")
+    while is_held(home.lock):
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {directory}")
 
 
 def best(directory: str, *, json: bool) -> None:
@@ -138,11 +169,20 @@ def _findings(layer: LayerProbe) -> str:
 def _carry_out(config: StudyConfig) -> None:
     """Run to the end, narrated; then what came out."""
     console.print(f"Study in {config.directory}: {config.trials} trials beside {len(config.baselines)} baselines")
+    stopped: list[bool] = []
     try:
-        directory = run_study(config, announce=_narrator(), on_look=_progress(config.directory))
+        directory = run_study(
+            config,
+            announce=_narrator(),
+            on_look=_progress(config.directory),
+            on_stop=lambda: stopped.append(True),
+        )
     except KeyboardInterrupt:
         console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {config.directory}")
         raise
+    if stopped:
+        console.print(f"Stopped as asked; nothing is lost. Go on with: archsearch study resume {config.directory}")
+        return
     evidence = read_evidence(directory)
     _print_ranking(evidence)
     console.print(f"Report: {write_report(directory)}")
@@ -173,14 +213,10 @@ def _progress(directory: Path) -> Callable[[], None]:
         told = time.monotonic()
         found = read_status(StudyDirectory(directory))
         running = ", ".join(f"trial {trial['trial']} {trial['progress']:.0%}" for trial in found.running)
-        left = "" if found.seconds_left is None else f"; about {_minutes(found.seconds_left)} left"
+        left = "" if found.seconds_left is None else f"; about {minutes(found.seconds_left)} left"
         console.print(f"        {found.ended} of {found.wanted} ended; {running}{left}", style="dim")
 
     return look
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _print_ranking(evidence: Evidence) -> None:
@@ -211,24 +247,6 @@ def _print_table(table: Table, objectives: Collection[str]) -> None:
 
 
 def _print_status(found: Status) -> None:
-    console.print(f"{found.directory}: {found.ended} of {found.wanted} trials ended; driver: {found.driver or 'none'}")
-    if found.outcomes:
-        console.print("  " + ", ".join(f"{count} {name}" for name, count in found.outcomes.items()))
-    for trial in found.running:
-        speed = f", {trial['tokens_per_second']:,.0f} tokens/s" if trial["tokens_per_second"] else ""
-        console.print(
-            f"  trial {trial['trial']} ({trial['name']}): {trial['progress']:.0%}{speed}, attempt {trial['attempt']}"
-        )
-    for rung in found.rungs:
-        console.print(f"  rung at {rung['tokens']:,} tokens: {_rung_words(rung)}")
-    if found.seconds_left is not None and found.ended < found.wanted:
-        console.print(f"  about {_minutes(found.seconds_left)} left")
+    console.print(status_view(found))
     finished = found.ended >= found.wanted
     console.print(f"Next: archsearch study {'best' if finished or found.driver else 'resume'} {found.directory}")
-
-
-def _rung_words(rung: dict[str, Any]) -> str:
-    leading = ", ".join(
-        f"{key.replace('_', ' ', 1)} {value:.4g}" for key, value in rung.items() if key.startswith("best_")
-    )
-    return f"{rung['arrived']} came, {rung['stopped']} stopped; {leading}"

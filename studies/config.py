@@ -12,8 +12,9 @@ from archsearch.spaces.lookup import find_space
 from archsearch.spaces.space import Space
 from archsearch.studies.executor import Resources
 from archsearch.studies.fronts import Direction
-from archsearch.studies.samplers import SamplerOptions
 from archsearch.studies.rungs import RungOptions
+from archsearch.studies.samplers import SamplerOptions
+from archsearch.studies.storage import JOURNAL
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import from_plain, to_plain
 
@@ -35,6 +36,7 @@ class StudyConfig:
     that replace the space's. objectives: names of measured values, by default each task's own; the first one leads.
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
     mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
+    storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
     """
 
     space: str
@@ -54,6 +56,7 @@ class StudyConfig:
     resources: Resources = field(default_factory=Resources)
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
     graphs: bool = False
+    storage: str = JOURNAL
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""

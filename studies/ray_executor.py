@@ -3,21 +3,24 @@
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 
 from archsearch.errors import StudyError
 from archsearch.studies.clerk import Assignment, Body, work
 from archsearch.studies.executor import Departure, Resources
 
-
 SECONDS_BETWEEN_LOOKS = 1.0
 """At the nodes of the cluster, which come and go."""
+SECONDS_TO_ANSWER = 5.0
+"""For the head of a cluster."""
 
 
 class RayExecutor:
@@ -124,13 +127,35 @@ def _start_ray(resources: Resources) -> None:
 
 
 def _join(address: str, quiet: dict[str, Any]) -> None:
+    """Join a running cluster. StudyError if none answers at the address."""
+    if "://" in address:
+        raise StudyError(
+            f"resources.ray_address must be HOST:PORT or auto; got {address}: run the driver on a node of the cluster"
+        )
+    if address != "auto" and not _answers(address):
+        raise StudyError(_nothing_at(address))
+    ray_constants.NUM_REDIS_GET_RETRIES = int(SECONDS_TO_ANSWER)  # of a second each; Ray's own 20 are long to wait
     try:
         ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError) as error:
-        raise StudyError(
-            f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
-            "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
-        ) from error
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise StudyError(_nothing_at(address)) from error
+
+
+def _answers(address: str) -> bool:
+    """Whether anything listens at HOST:PORT: Ray itself asks for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_ANSWER):
+            return True
+    except (OSError, ValueError, OverflowError):
+        return False
+
+
+def _nothing_at(address: str) -> str:
+    return (
+        f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
+        "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
+    )
 
 
 def _nodes() -> list[Mapping[str, float]]:
@@ -157,7 +182,8 @@ def needed_slots(nodes: Sequence[Mapping[str, float]], resources: Resources) -> 
     found = slots(nodes, resources)
     if found < 1:
         needed = f"{resources.cpus} CPUs and {resources.gpus or 0.0:g} GPUs"
-        most = max(nodes, key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), default={})
+        nothing: Mapping[str, float] = {}
+        most = max(nodes, key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), default=nothing)
         has = f"{most.get('CPU', 0):g} CPUs and {most.get('GPU', 0):g} GPUs"
         raise StudyError(
             f"a trial needs {needed} of one node; the largest has {has}; lower resources.cpus or resources.gpus"

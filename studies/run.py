@@ -25,6 +25,7 @@ from archsearch.studies.executor import Executor
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
+from archsearch.studies.samplers import check_sampler
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
@@ -37,11 +38,13 @@ def run_study(
     *,
     announce: Callable[[str], None] = lambda text: None,
     on_look: Callable[[], None] = lambda: None,
+    on_stop: Callable[[], None] = lambda: None,
     workers: Callable[[StudyConfig], Executor] | None = None,
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. on_look: called often while it runs. workers: what trains; None is Ray.
+    announce: told in words what happens. on_look: called often while it runs. on_stop: called if it was asked to
+    stop and has not come to its end. workers: what trains; None is Ray.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
@@ -54,17 +57,20 @@ def run_study(
     if config.resources.ray_address is None:
         check_machine(config)
     directory = StudyDirectory(config.directory)
-    carry_out(
+    ended = carry_out(
         directory,
         plan,
         resolve=lambda choose: Candidate(space.resolve(choose), space.hash),
         suggest=suggesting,
         executor=lambda: (workers or ray_workers)(config),
         limits=Limits(config.trials, config.resources.time_limit),
+        storage=config.storage,
         announce=announce,
         on_look=on_look,
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
+    if not ended:
+        on_stop()
     return directory
 
 
@@ -113,6 +119,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
     """The question of a study. SpaceError, ConfigError if it has no answer."""
     tokens = task_tokens(config.tasks, space.budget)
     objectives = _objectives(config, tasks)
+    check_sampler(config.sampler, space.holes, list(objectives))
     return Plan(
         objectives=objectives,
         rungs=config.rungs,

@@ -19,8 +19,8 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import BugError, Patience
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome, Unbuildable
-from archsearch.studies.samplers import SamplerOptions
 from archsearch.studies.rungs import RungOptions, read_decisions
+from archsearch.studies.samplers import SamplerOptions
 
 Run = Callable[..., Any]
 Facts = Mapping[str, Any]
