@@ -37,6 +37,7 @@ class StudyConfig:
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
     mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
     storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
+    tensorboard: whether each trial writes its evaluations for TensorBoard too.
     """
 
     space: str
@@ -57,6 +58,7 @@ class StudyConfig:
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
     graphs: bool = False
     storage: str = JOURNAL
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""

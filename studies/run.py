@@ -17,6 +17,7 @@ from archsearch.mixers.zoo import rules
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
 from archsearch.spaces.space import Space
 from archsearch.studies import records
+from archsearch.studies.board import check_tensorboard
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import Limits
@@ -54,6 +55,8 @@ def run_study(
     tasks = config.tasks.build()
     plan = make_plan(config, space, tasks)
     check_models(space, plan, tasks)
+    if config.tensorboard:
+        check_tensorboard()
     if config.resources.ray_address is None:
         check_machine(config)
     directory = StudyDirectory(config.directory)

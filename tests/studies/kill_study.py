@@ -34,6 +34,9 @@ from archsearch.studies.directory import StudyDirectory
 CPUS = 1
 """Of each node."""
 
+SECONDS_TO_TRY_AGAIN = 5.0
+"""For a node, on a machine that is too busy to start one."""
+
 STORE = 80 * 2**20
 """Bytes of each node's object store."""
 
@@ -76,8 +79,13 @@ class LocalCluster:
 
     def restore(self) -> None:
         """Bring the second node back when its time has come."""
-        if self._node is None and time.monotonic() >= self._back:
+        if self._node is not None or time.monotonic() < self._back:
+            return
+        try:
             self._node = self._cluster.add_node(num_cpus=CPUS, object_store_memory=STORE)
+        except Exception as error:  # Ray raises nothing narrower where a node takes too long to start
+            print(f"no node: {error}", file=sys.stderr)
+            self._back = time.monotonic() + SECONDS_TO_TRY_AGAIN
 
     def kill_node(self, away: float) -> bool:
         """SIGKILL every process of the second node, which stays away for some seconds; False if it is away."""
