@@ -1,7 +1,8 @@
 """A study from its plan: lock, reconcile, search, end."""
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from optuna.exceptions import StorageInternalError
@@ -18,7 +19,7 @@ from archsearch.studies.proposals import STUDY_NAME, Proposals
 from archsearch.studies.rungs import Rungs
 from archsearch.studies.samplers import SamplerKind, grid
 from archsearch.studies.signals import terminable
-from archsearch.studies.storage import JOURNAL, without_password
+from archsearch.studies.storage import JOURNAL, open_storage, without_password
 
 
 def carry_out(
@@ -45,6 +46,8 @@ def carry_out(
     holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
     """
     points = grid(resolve, plan.sampler, plan.seed) if plan.sampler.kind is SamplerKind.GRID else None
+    if storage != JOURNAL:
+        open_storage(storage, directory.journal).close()  # a wrong URL is told of before anything is written
     _make(directory)
     _check_own(directory)
     with driver_lock(directory.lock):
@@ -66,11 +69,14 @@ def carry_out(
             name=str(directory.plan().get("study_name", STUDY_NAME)),
             points=points,
         )
-        _check_storage(directory, proposals, storage)
-        for name, choices in plan.baselines.items():
-            proposals.enqueue(choices, f"baseline:{name}")
-        workers = executor()
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(directory.forget_stop)
+            stack.callback(proposals.close)
+            _check_storage(directory, proposals, storage)
+            for name, choices in plan.baselines.items():
+                proposals.enqueue(choices, f"baseline:{name}")
+            workers = executor()
+            stack.callback(workers.close)
             driver = Driver(
                 directory=directory,
                 proposals=proposals,
@@ -85,17 +91,22 @@ def carry_out(
                 announce=announce,
                 on_look=on_look,
             )
-            with terminable():
-                driver.run()
-        except StorageInternalError as error:
-            raise StudyError(
-                f"storage {without_password(storage)} no longer answers; what has ended stands in {directory.path}: "
-                f"go on with archsearch study resume {directory.path}"
-            ) from error
-        finally:
-            workers.close()
-            directory.forget_stop()
+            stack.enter_context(terminable())
+            stack.enter_context(_storage_errors(directory, storage))
+            driver.run()
         return not driver.stopped
+
+
+@contextlib.contextmanager
+def _storage_errors(directory: StudyDirectory, storage: str) -> Generator[None]:
+    """A database that is lost on the way, in words."""
+    try:
+        yield
+    except StorageInternalError as error:
+        raise StudyError(
+            f"storage {without_password(storage)} no longer answers; what has ended stands in {directory.path}: "
+            f"go on with archsearch study resume {directory.path}"
+        ) from error
 
 
 def _make(directory: StudyDirectory) -> None:

@@ -84,6 +84,10 @@ class Proposals:
         with experimental():
             self._study.set_metric_names(list(objectives))
 
+    def close(self) -> None:
+        """Let go of the storage."""
+        self._kept.close()
+
     def enqueue(self, choices: Mapping[str, Any], origin: str) -> None:
         """Propose `choices` before anything else; a point enqueued earlier is not enqueued again."""
         self._study.enqueue_trial(dict(choices), user_attrs={"origin": origin}, skip_if_exists=True)

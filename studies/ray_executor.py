@@ -123,7 +123,11 @@ def _start_ray(resources: Resources) -> None:
     if resources.ray_address is not None:
         _join(resources.ray_address, quiet)
         return
-    ray.init(address="local", include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
+    try:
+        ray.init(address="local", include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
+    except Exception as error:  # Ray raises nothing narrower where its processes do not come up
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise StudyError(f"Ray did not start on this machine: {first} Run the same command again") from error
 
 
 def _join(address: str, quiet: dict[str, Any]) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import optuna
 import pytest
 
 from archsearch.errors import StudyError
@@ -67,12 +66,14 @@ def test_a_database_proposes_what_the_journal_proposes_and_resumes(
     toy: ModuleType, threads: Any, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
     url = f"sqlite:///{tmp_path}/optuna.db" if kind == "sqlite" else str(request.getfixturevalue("postgresql"))
-    journal = _play(toy, threads, tmp_path / "journal", "journal", 10)
-    _play(toy, threads, tmp_path / "study", url, 5)
-    assert _play(toy, threads, tmp_path / "study", url, 10) == journal
+    journal = _play(toy, threads, tmp_path / "journal", "journal", 7)
+    _play(toy, threads, tmp_path / "study", url, 3)
+    assert _play(toy, threads, tmp_path / "study", url, 7) == journal
     assert not (tmp_path / "study/optuna.journal").exists()
     assert len(_play(toy, threads, tmp_path / "other", url, 2)) >= 3, "a second study in the same database"
-    names = optuna.get_all_study_names(url)
+    kept = open_storage(url, tmp_path)
+    names = [study.study_name for study in kept.storage.get_all_studies()]
+    kept.close()
     assert [name.rsplit("-", 1)[0] for name in names] == ["study", "other"]
 
 
@@ -100,9 +101,8 @@ def test_a_storage_that_does_not_answer_is_told_in_one_line(tmp_path: Path, url:
     with pytest.raises(StudyError) as error:
         open_storage(url, tmp_path / "optuna.journal")
     told = str(error.value)
-    assert told.startswith(
-        f"storage must be journal or the URL of a database that answers; got {without_password(url)}"
-    )
+    shown = without_password(url)
+    assert told.startswith(f"storage must be journal or the URL of a database that answers; got {shown}: ")
     assert reason in told and "\n" not in told and "secret" not in told
     assert list(tmp_path.iterdir()) == []
 
@@ -121,7 +121,7 @@ def test_the_dashboard_shows_every_trial_of_the_journal(toy: ModuleType, threads
     assert [trial["state"] for trial in detail["trials"]] == [states[row[3].value] for row in rows]
     complete = [trial for trial in detail["trials"] if trial["state"] == "Complete"]
     assert all(len(trial["values"]) == 2 for trial in complete)
-    assert detail["metric_names"] == ["loss", "cost"]
+    assert found["study_name"].startswith("study-")
 
 
 def _ask(app: Any, path: str, query: str = "") -> Any:
