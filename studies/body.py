@@ -11,7 +11,7 @@ from torch import nn
 
 from archsearch.errors import ArchsearchError
 from archsearch.studies.clerk import Clerk
-from archsearch.studies.outcomes import Unbuildable
+from archsearch.studies.outcomes import CrowdedOut, Unbuildable
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.config import TrialConfig, read_rule
@@ -29,9 +29,19 @@ class TrainingBody:
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
+        shares = 0 < self.gpus < 1 and not clerk.alone
+        try:
+            return self._train(clerk, share=self.gpus if shares else 1.0)
+        except torch.OutOfMemoryError as error:
+            if shares:
+                raise CrowdedOut(str(error).splitlines()[0]) from error
+            raise
+
+    def _train(self, clerk: Clerk, share: float) -> Mapping[str, Any]:
+        """share: of a GPU's memory."""
         torch.set_num_threads(self.threads)
-        if 0 < self.gpus < 1:
-            torch.cuda.set_per_process_memory_fraction(self.gpus)
+        if self.gpus:
+            torch.cuda.set_per_process_memory_fraction(share)
         config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
         tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
         known = _counts(config, next(iter(tasks.values())))

@@ -31,11 +31,15 @@ class Halted(Superseded):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One attempt at one trial: all that a worker is told; the rest stands in the study's directory."""
+    """One attempt at one trial: all that a worker is told; the rest stands in the study's directory.
+
+    alone: the trial has a whole GPU, where trials of the study share them.
+    """
 
     study: Path
     number: int
     attempt: int
+    alone: bool = False
 
 
 class Body(Protocol):
@@ -60,6 +64,7 @@ class Clerk:
         self._study = study
         self.number = assignment.number
         self.attempt = assignment.attempt
+        self.alone = assignment.alone
         self.trial: TrialDirectory = study.trial(assignment.number)
         self.check_fence()
         self.plan: Mapping[str, Any] = study.plan()

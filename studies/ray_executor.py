@@ -52,7 +52,7 @@ class RayExecutor:
 
     def start(self, assignment: Assignment) -> None:
         """Begin an attempt on an idle actor or a new one."""
-        actor = self._idle.pop() if self._idle else self._new_actor()
+        actor = self._idle.pop() if self._idle else self._new_actor(alone=assignment.alone)
         self._busy[actor.run.remote(assignment)] = (actor, assignment)
 
     def departures(self, timeout: float) -> list[Departure]:
@@ -96,10 +96,9 @@ class RayExecutor:
             ray.kill(actor)
         return Departure(assignment, "")
 
-    def _new_actor(self) -> Any:
-        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=self._resources.gpus or 0.0, max_restarts=0)(
-            _Worker
-        )
+    def _new_actor(self, *, alone: bool) -> Any:
+        gpus = max(1.0, self._resources.gpus or 0.0) if alone else self._resources.gpus or 0.0
+        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=gpus, max_restarts=0)(_Worker)
         return remote.remote(self._body)
 
 
