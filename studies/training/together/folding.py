@@ -1,0 +1,130 @@
+"""A language model under `torch.func.vmap`: what torch cannot batch over replicas is batched here.
+
+A rule acts on every head alone, so replicas of it are more heads of one call; a short convolution acts on every channel
+alone, so replicas of it are more channels. All else is torch's own to batch.
+"""
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from archsearch.kernels.call import Result
+from archsearch.kernels.dispatch import CompiledRule
+from archsearch.mixers.layer.attention import ConvolutionMixer
+from archsearch.mixers.layer.convolution import ShortConvolution
+from archsearch.mixers.layer.mixer import Mixer
+from archsearch.mixers.models.blocks import Block
+from archsearch.mixers.models.language_model import LanguageModel
+
+
+def why_not_folded(model: nn.Module) -> str | None:
+    """Why replicas of `model` cannot be one batched model; None if they can."""
+    if not isinstance(model, LanguageModel):
+        return f"a {type(model).__name__} is no language model"
+    if model.model.dropout:
+        return "replicas with dropout would share their draws"
+    others = {type(block.mixer).__name__ for block in _blocks(model)} - {Mixer.__name__, ConvolutionMixer.__name__}
+    return f"layers of {', '.join(sorted(others))} are not batched over replicas" if others else None
+
+
+def fold(model: LanguageModel) -> LanguageModel:
+    """`model` itself, changed so that `torch.func.vmap` may map it over parameters and tokens; names stay.
+
+    For training alone: it takes no caches and no packed sequences any more.
+    """
+    for block in _blocks(model):
+        if isinstance(block.mixer, Mixer):
+            mixer = block.mixer
+            mixer.compiled = cast(CompiledRule, FoldedRule(mixer.compiled))
+            mixer.convolutions = nn.ModuleList(
+                FoldedConvolution(cast(ShortConvolution, convolution)) for convolution in mixer.convolutions
+            )
+        elif isinstance(block.mixer, ConvolutionMixer):
+            block.mixer.convolution = cast(ShortConvolution, FoldedConvolution(block.mixer.convolution))
+    return model
+
+
+class FoldedRule:
+    """A compiled rule whose calls may be mapped over replicas."""
+
+    def __init__(self, compiled: CompiledRule) -> None:
+        """`compiled` is what runs, with as many times its heads as there are replicas."""
+        self.compiled = compiled
+
+    def __call__(self, *, scale: float | None, cu_seqlens: Tensor | None, **tensors: Tensor) -> Result:
+        """The output of a call without packing; the state is not handed on."""
+        assert scale is None and cu_seqlens is None
+        output = cast(Any, _Recalled).apply(self.compiled, tuple(tensors), *tensors.values())
+        return Result(output, output.new_empty(0))
+
+
+class _Recalled(torch.autograd.Function):
+    """(rule, names, tensors...) -> output [B, T, HV, V]; only its mapped form is made."""
+
+    @staticmethod
+    def forward(compiled: CompiledRule, names: tuple[str, ...], *tensors: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A single replica has no need of this."""
+        raise NotImplementedError("a folded rule runs under torch.func.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Gradients are those of what the mapped form calls."""
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any, in_dims: tuple[Any, ...], compiled: CompiledRule, names: tuple[str, ...], *tensors: Tensor
+    ) -> tuple[Tensor, int]:
+        """Replicas as heads; a group of value heads stays with its key head."""
+        replicas = cast(int, info.batch_size)
+        constants = () if compiled.entry is None else compiled.entry.constants
+        folded: dict[str, Tensor] = {}
+        for name, tensor, dim in zip(names, tensors, in_dims[2:], strict=True):
+            first = tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            folded[name] = first.flatten(0, 1) if name in constants else first.movedim(0, 2).flatten(2, 3)
+        output = compiled(**folded).output
+        return output.unflatten(2, (replicas, output.shape[2] // replicas)), 2
+
+
+class FoldedConvolution(nn.Module):
+    """A short convolution that may be mapped over replicas, with the parameters of the one it stands for."""
+
+    def __init__(self, convolution: ShortConvolution) -> None:
+        """The parameters are shared, not copied."""
+        super().__init__()
+        self.width, self.weight, self.bias = convolution.width, convolution.weight, convolution.bias
+
+    def forward(self, x: Tensor, cache: None = None, packing: None = None) -> Tensor:
+        """[B, T, C] -> [B, T, C]."""
+        return cast(Any, _Convolved).apply(x, self.weight, self.bias)
+
+
+class _Convolved(torch.autograd.Function):
+    """(x [B, T, C], weight [C, W], bias [C] or None) -> [B, T, C]; only its mapped form is made."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A single replica has no need of this."""
+        raise NotImplementedError("a folded convolution runs under torch.func.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Gradients are those of what the mapped form calls."""
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, int]:
+        """Replicas as channels of one convolution."""
+        rows = x.movedim(cast(int, in_dims[0]), 1)  # [B, R, T, C]
+        channels = rows.transpose(2, 3).flatten(1, 2)
+        filters = weight.movedim(cast(int, in_dims[1]), 0).flatten(0, 1)
+        shift = None if bias is None else bias.movedim(cast(int, in_dims[2]), 0).flatten(0, 1)
+        padded = F.pad(channels, (filters.shape[1] - 1, 0))
+        found = F.conv1d(padded, filters[:, None], shift, groups=len(filters))
+        return found.unflatten(1, (rows.shape[1], rows.shape[3])).transpose(2, 3), 1
+
+
+def _blocks(model: LanguageModel) -> list[Block]:
+    return [cast(Block, block) for block in model.blocks]
