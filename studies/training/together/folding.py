@@ -83,8 +83,9 @@ class _Recalled(torch.autograd.Function):
         for name, tensor, dim in zip(names, tensors, in_dims[2:], strict=True):
             first = tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             folded[name] = first.flatten(0, 1) if name in constants else first.movedim(0, 2).flatten(2, 3)
-        output = compiled(**folded).output
-        return output.unflatten(2, (replicas, output.shape[2] // replicas)), 2
+        output = compiled(scale=None, cu_seqlens=None, **folded).output
+        batch, length, heads, channels = output.shape
+        return output.view(batch, length, replicas, heads // replicas, channels), 2
 
 
 class FoldedConvolution(nn.Module):
@@ -123,7 +124,8 @@ class _Convolved(torch.autograd.Function):
         shift = None if bias is None else bias.movedim(cast(int, in_dims[2]), 0).flatten(0, 1)
         padded = F.pad(channels, (filters.shape[1] - 1, 0))
         found = F.conv1d(padded, filters[:, None], shift, groups=len(filters))
-        return found.unflatten(1, (rows.shape[1], rows.shape[3])).transpose(2, 3), 1
+        batch, replicas, length, size = rows.shape
+        return found.view(batch, replicas, size, length).transpose(2, 3), 1
 
 
 def _blocks(model: LanguageModel) -> list[Block]:

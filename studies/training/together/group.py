@@ -1,4 +1,4 @@
-"""Trials of one structure from their checkpoints to their ends, trained as one batched model by fractions of the budget.
+"""Trials of one structure from their checkpoints to their ends, trained as one batched model by fractions of budgets.
 
 Each keeps what it keeps when it trains alone: its checkpoints, its evaluations, its stops and its faults.
 """

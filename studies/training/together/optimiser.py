@@ -34,7 +34,7 @@ class RowAdamW:
 
     def step(self, gradients: Tensor, rates: Tensor) -> Tensor:
         """One step by gradients [R, P], which are overwritten, at rates [R]; the norms before clipping [R]."""
-        norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+        norms = gradients.square().sum(1, keepdim=True).sqrt_()
         gradients.mul_((self._clip / (norms + 1e-6)).clamp_(max=1.0))
         self.count += 1
         beta1, beta2 = self._betas

@@ -37,7 +37,7 @@ class Layout:
     def parts(self, rows: Tensor) -> dict[str, Tensor]:
         """Views of [..., size] as [..., *shape], by name."""
         return {
-            name: rows[..., start : start + prod(shape)].unflatten(-1, shape or (1,)).view(*rows.shape[:-1], *shape)
+            name: rows[..., start : start + prod(shape)].view(*rows.shape[:-1], *shape)
             for name, (start, shape) in self.places.items()
         }
 

@@ -102,7 +102,8 @@ class Stack:
         """Tokens [B, T] on the CPU, the same for all -> [R, B, T, vocabulary]."""
         with torch.no_grad(), typed_memory_errors():
             hidden = self._hidden(tokens.to(self.device, non_blocking=True), shared=True)
-            return self._headed(hidden.flatten(1, 2)).unflatten(1, tokens.shape)
+            logits = self._headed(hidden.flatten(1, 2)).float()
+        return logits.view(self.rows, *tokens.shape, -1)
 
     def _take(self, block: Block) -> None:
         """Put a block and its learning rates where the steps read them."""
@@ -150,7 +151,7 @@ class Stack:
         """[R]: the mean loss in nats of every replica over its labelled positions."""
         hidden = self._hidden(tokens, shared=False)
         labelled = hidden.flatten(0, 2).index_select(0, (places + self._offsets).flatten())
-        logits = self._headed(labelled.unflatten(0, places.shape)).float()
+        logits = self._headed(labelled.view(*places.shape, -1)).float()
         each = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORED, reduction="none")
         return each.view_as(answers).sum(1) / (answers != IGNORED).sum(1)
 
@@ -176,7 +177,8 @@ class Stack:
 
     def _note_faults(self) -> None:
         """Waits for the device."""
-        for lane, (step, loss, norm) in zip(self.lanes, self._lost.T.tolist(), strict=False):
+        found = cast(list[list[float]], self._lost.T.tolist())
+        for lane, (step, loss, norm) in zip(self.lanes, found, strict=False):
             if step and not lane.fault:
                 lane.fault = (
                     f"loss and gradient must be finite; got loss {loss:g} and gradient norm {norm:g} on "
@@ -186,7 +188,7 @@ class Stack:
 
 
 class _Graphed:
-    """Calls a change eagerly at first, then captured as a CUDA graph; it reads and writes the same tensors each time."""
+    """Calls a change eagerly at first, then as a CUDA graph; it reads and writes the same tensors each time."""
 
     def __init__(self, change: Callable[[], None], device: torch.device) -> None:
         self._change, self._device = change, device
