@@ -13,7 +13,7 @@ from archsearch.errors import ArchsearchError
 from archsearch.studies.clerk import Clerk
 from archsearch.studies.outcomes import Unbuildable
 from archsearch.studies.tasks.registry import Tasks
-from archsearch.studies.tasks.task import Task
+from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.language import counted, plan_trial
 from archsearch.studies.training.trial import ModelBuilder, train_trial
@@ -36,7 +36,8 @@ class TrainingBody:
         tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
         known = _counts(config, next(iter(tasks.values())))
         plan = plan_trial(config, tasks, known)
-        plan = replace(plan, build=_refusing(plan.build), identity=_identity(clerk))
+        part = Part(clerk.plan["fixed"].get("part", Part.VALIDATION.value))
+        plan = replace(plan, build=_refusing(plan.build), identity=_identity(clerk), part=part)
         return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
 
 
@@ -57,7 +58,8 @@ def trial_config(plan: Mapping[str, Any], proposal: Mapping[str, Any]) -> TrialC
     config = cast(Mapping[str, Any], plan["config"])
     parts = {name: proposal[name] for name in ("rule", "layer", "model", "training", "budget")}
     shared = {name: config[name] for name in ("tasks", "evaluations", "backend", "graphs")}
-    return from_plain(TrialConfig, {**parts, **shared, "seed": plan["fixed"]["seed"]}, "the study's files")
+    seed = proposal.get("seed", plan["fixed"]["seed"])
+    return from_plain(TrialConfig, {**parts, **shared, "seed": seed}, "the study's files")
 
 
 def _identity(clerk: Clerk) -> dict[str, Any]:

@@ -15,17 +15,19 @@ from archsearch.kernels.dispatch import compile
 from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.zoo import rules
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
-from archsearch.spaces.space import Space
+from archsearch.spaces.space import Point, Space
 from archsearch.studies import records
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import Limits
 from archsearch.studies.engine import carry_out
+from archsearch.studies.entrants import SEED, enqueued, entrant_points, entrant_records, resolve_seeded
 from archsearch.studies.executor import Executor
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
-from archsearch.studies.tasks.task import Task
+from archsearch.studies.rungs import RungOptions
+from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import COUNTS, counted
@@ -57,7 +59,9 @@ def run_study(
     carry_out(
         directory,
         plan,
-        resolve=lambda choose: Candidate(space.resolve(choose), space.hash),
+        resolve=lambda choose: (
+            resolve_seeded(space, choose) if config.entrants else Candidate(space.resolve(choose), space.hash)
+        ),
         suggest=suggesting,
         executor=lambda: (workers or ray_workers)(config),
         limits=Limits(config.trials, config.resources.time_limit),
@@ -72,7 +76,10 @@ def check_models(space: Space, plan: Plan, tasks: Mapping[str, Task]) -> None:
     """Whether the baselines' models can be built, or the plainest point's where there are none: a size that fits none
     of them is a mistake in the question. ConfigError.
     """
-    points = {name: resolve(space, choices) for name, choices in plan.baselines.items()}
+    points = {
+        name: resolve(space, {path: value for path, value in choices.items() if path != SEED})
+        for name, choices in plan.baselines.items()
+    }
     for name, point in (points or {"the plainest point": space.resolve(lambda path, hole: middle(hole))}).items():
         try:
             counted(point.rule, point.model, point.layer, next(iter(tasks.values())))
@@ -113,26 +120,45 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
     """The question of a study. SpaceError, ConfigError if it has no answer."""
     tokens = task_tokens(config.tasks, space.budget)
     objectives = _objectives(config, tasks)
+    entrants = entrant_points(space, config.entrants)
+    asked, shown = _of_entrants(config, entrants)
     return Plan(
         objectives=objectives,
-        rungs=config.rungs,
+        rungs=RungOptions(count=1, free_pass_every=0) if entrants else config.rungs,
         sampler=config.sampler,
         seed=config.seeds.search,
         total_tokens=sum(tokens.values()),
         holes=len(space.holes),
-        baselines={name: baseline(space, name, find_rule(name)) for name in config.baselines},
+        baselines=enqueued(entrants, config.seeds)
+        or {name: baseline(space, name, find_rule(name)) for name in config.baselines},
         question={
+            **asked,
             "space_hash": space.hash,
             "tasks": {name: {"data_hash": task.data_hash, "tokens": tokens[name]} for name, task in tasks.items()},
             "evaluations": config.evaluations,
         },
         details={
+            **shown,
             "space": str(space),
             "space_name": config.space,
             "config": to_plain(config),
             "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
         },
     )
+
+
+def _of_entrants(config: StudyConfig, points: Mapping[str, Point]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a study of entrants fixes besides, before its first seed runs, and what its readers want to know of them."""
+    if not points:
+        return {}, {}
+    asked = {
+        "entrants": {name: point.variant_hash for name, point in points.items()},
+        "seeds": list(config.seeds.fresh),
+        "against": config.against or next(iter(points)),
+        "ties": dict(config.ties),
+        "part": Part.TEST.value,
+    }
+    return asked, {"entrants": entrant_records(points, config.entrants)}
 
 
 def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Direction]:

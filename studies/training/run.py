@@ -15,6 +15,7 @@ from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Precision, Training
 from archsearch.studies.outcomes import Unstable
 from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
+from archsearch.studies.tasks.text import Scored, Text
 from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs
 from archsearch.studies.training.optimiser import build_optimiser, set_learning_rate
 from archsearch.studies.training.randomness import Randomness, derive_seed, repeatable
@@ -124,6 +125,16 @@ class Run:
             values = self.task.evaluate(self._forward, part)
         self.model.train()
         return values
+
+    def score_documents(self, part: Part) -> list[Scored]:
+        """The cost of every document of a task that reads documents; of others nothing."""
+        if not isinstance(self.task, Text):
+            return []
+        self.model.eval()
+        with torch.no_grad(), repeatable(self.device), typed_memory_errors():
+            scored = self.task.score_documents(self._forward, part)
+        self.model.train()
+        return scored
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, buffers, optimiser moments and random states, by path; on the CPU, not shared with the run."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Training
-from archsearch.studies.tasks.task import Task
+from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from archsearch.studies.training.graph import check_graphs
 from archsearch.studies.training.randomness import derive_seed
@@ -56,7 +56,8 @@ class Plan:
 
     entries: at least one. evaluations: how many, evenly spaced, besides those at the rungs. identity: plain data that a
     checkpoint must agree with to be gone on from. constants: values known without training, part of every record.
-    graphs: see `Run`; values do not depend on it.
+    graphs: see `Run`; values do not depend on it. part: which held-out data evaluations read; of the test data the
+    cost of every document is a fact of the trial too.
     """
 
     entries: Sequence[Entry]
@@ -68,6 +69,7 @@ class Plan:
     identity: Mapping[str, Any] | None = None
     constants: Mapping[str, float] | None = None
     graphs: bool = False
+    part: Part = Part.VALIDATION
 
     def __post_init__(self) -> None:
         """Refuse graphs where there are none, before anything is written."""
@@ -82,16 +84,18 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a trial measured besides its values. seconds: of training; tokens: trained on, in this and earlier
-    attempts."""
+    attempts. documents: [name, bytes, bits] of each document that was scored, by task."""
 
     seconds: float
     tokens: int
     peak_memory: int | None
     gpu: str | None
+    documents: Mapping[str, list[list[Any]]]
 
     def record(self) -> dict[str, Any]:
         """Plain data."""
         return {
+            **({"documents": dict(self.documents)} if self.documents else {}),
             "training_seconds": self.seconds,
             "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
             "peak_memory": self.peak_memory,
@@ -221,7 +225,7 @@ class _Trial:
         """The values of all tasks, and the constants."""
         values = dict(self.plan.constants or {})
         for run in self.runs:
-            values |= run.evaluate()
+            values |= run.evaluate(self.plan.part)
         return values
 
     def keep(self) -> None:
@@ -238,7 +242,13 @@ class _Trial:
             tokens=sum(run.tokens for run in self.runs),
             peak_memory=torch.cuda.max_memory_allocated(device) if on_gpu else None,
             gpu=torch.cuda.get_device_name(device) if on_gpu else None,
+            documents=self.documents() if self.plan.part is Part.TEST else {},
         )
+
+    def documents(self) -> dict[str, list[list[Any]]]:
+        """[name, bytes, bits] of every held-out document, by task; tasks without documents are left out."""
+        scored = {run.task.name: run.score_documents(self.plan.part) for run in self.runs}
+        return {task: [[d.name, d.size, d.bits] for d in found] for task, found in scored.items() if found}
 
 
 def _build_run(plan: Plan, entry: Entry) -> Run:
