@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 from archsearch.errors import ConfigError
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.studies.outcomes import Unstable
-from archsearch.studies.tasks.task import Part, Task
+from archsearch.studies.tasks.task import Forward, Part, Task
+from archsearch.studies.tasks.text import Text
 from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import half_precision, steps_of
 from archsearch.studies.training.together.folding import fold, why_not_folded
@@ -23,6 +24,7 @@ from archsearch.studies.training.together.lane import Lane
 from archsearch.studies.training.together.lockstep import evaluate_in_lockstep
 from archsearch.studies.training.together.rows import Layout
 from archsearch.studies.training.together.stack import Course, Stack, rows_for
+from archsearch.studies.training.together.times import Times
 from archsearch.studies.training.trial import (
     Plan,
     State,
@@ -32,6 +34,8 @@ from archsearch.studies.training.trial import (
     read_trial,
     write_trial,
 )
+
+T = TypeVar("T")
 
 KEEPING_THREADS = 8
 """Checkpoints written at a time: hashing and the disk take longer than a small model's training."""
@@ -108,6 +112,8 @@ class _Group:
         layouts = {name: Layout.of(model) for name, model in self.models.items()}
         self.grid = evaluation_grid(plan.evaluations, members[0].supervisor.rung_fractions)
         self.due = evaluation_grid(1, members[0].supervisor.rung_fractions)
+        self.times = Times(len(members))
+        self.compiled: set[int] = set()
         self.stacks: dict[str, Stack] = {}
         self.stacked: list[_Trial] = []
         self.live: list[_Trial] = []
@@ -120,24 +126,48 @@ class _Group:
         """Round after round: those that are furthest behind train to the next evaluation."""
         while self.live:
             fraction = min(trial.fraction for trial in self.live)
-            for trial in [trial for trial in self.live if trial.fraction == fraction]:
-                self._ask(trial)
+            behind = [trial for trial in self.live if trial.fraction == fraction]
+            if fraction >= 1:
+                self._finish(behind)
+                continue
+            for trial in behind:
+                self._holds(trial, lambda trial=trial: self._ask(trial))
             behind = [trial for trial in self.live if trial.fraction == fraction]
             while behind:
                 now, behind = behind[: self.most], behind[self.most :]
                 self._round(now, self._next(fraction))
 
     def _ask(self, trial: _Trial) -> None:
-        """End a trial that is done or told to stop."""
-        stops = trial.fraction >= 1
-        if not stops and not self._holds(trial, lambda: self._note(trial, trial.supervisor.goes_on(trial.fraction))):
-            return
-        if stops:
+        """End a trial that is told to stop."""
+        if not trial.supervisor.goes_on(trial.fraction):
             self._leave(trial, self._facts(trial))
 
-    def _note(self, trial: _Trial, goes_on: bool) -> None:
-        if not goes_on:
-            self._leave(trial, self._facts(trial))
+    def _finish(self, trials: list[_Trial]) -> None:
+        """End trials that are done; of the test data the cost of every document is a fact of theirs."""
+        now = trials[: self.most]
+        try:
+            documents = self._documents(now)
+        except Exception as error:
+            self._part_with(now, error)
+            return
+        for trial, found in zip(now, documents, strict=True):
+            self._leave(trial, {**self._facts(trial), **({"documents": found} if found else {})})
+
+    def _documents(self, trials: list[_Trial]) -> list[dict[str, list[list[Any]]]]:
+        """[name, bytes, bits] of every held-out document of each trial, by task; tasks without documents left out."""
+        found: list[dict[str, list[list[Any]]]] = [{} for _ in trials]
+        part = trials[0].plan.part
+        for name, course in self.courses.items():
+            task = course.task
+            if part is not Part.TEST or not isinstance(task, Text):
+                continue
+            self._stack(trials)
+            every = self._in_lockstep(trials, name, lambda f, task=task, part=part: task.score_documents(f, part))
+            for own, scored in zip(found, every, strict=True):
+                if isinstance(scored, Exception):
+                    raise scored
+                own[name] = [[document.name, document.size, document.bits] for document in scored]
+        return found
 
     def _next(self, fraction: float) -> float:
         """The next fraction to evaluate at: at a rung, or after a step at least."""
@@ -149,58 +179,76 @@ class _Group:
 
     def _round(self, trials: list[_Trial], target: float) -> None:
         """Train, evaluate, record and keep; in halves where memory is short."""
-        short: Exception | None = None
         try:
-            began = time.perf_counter()
-            self._train(trials, target)
-            seconds = (time.perf_counter() - began) / len(trials)
-            values = self._evaluate(trials)
+            values, seconds = self._trained(trials, target)
         except (torch.OutOfMemoryError, MemoryError) as error:
-            short = error.with_traceback(None)
+            short = error.with_traceback(None)  # its frames hold the memory
         except Exception as error:
-            for trial in trials:
-                self._leave(trial, error)
+            self._part_with(trials, error)
             return
-        if short is None:
-            self._settle(trials, target, seconds, values)  # pyright: ignore[reportPossiblyUnboundVariable]
+        else:
+            self._settle(trials, target, seconds, values)
             return
-        self.stacks, self.stacked = {}, []
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        self._unstack()
         if len(trials) == 1:
-            self._leave(trials[0], short)
+            self._part_with(trials, short)
             return
         self.most = -(-len(trials) // 2)
         self._round(trials[: self.most], target)
         self._round(trials[self.most :], target)
 
-    def _train(self, trials: list[_Trial], target: float) -> None:
-        if trials != self.stacked:
-            self.stacks, self.stacked = {}, []  # the old ones' memory goes first
-            rows = rows_for(len(trials), self.most)
+    def _trained(self, trials: list[_Trial], target: float) -> tuple[list[dict[str, float] | Exception], float]:
+        """The values of every trial at `target`, or what its evaluation raised; seconds of training of one trial."""
+        self._stack(trials)
+        with self.times.spent("training"):
+            began = time.perf_counter()
+            for name, stack in self.stacks.items():
+                stack.advance(round(target * self.courses[name].steps))
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            seconds = (time.perf_counter() - began) / len(trials)
+        with self.times.spent("evaluating"):
+            return self._evaluate(trials), seconds
+
+    def _stack(self, trials: list[_Trial]) -> None:
+        """Have the batched models of these trials ready, with all that they need compiled."""
+        if trials == self.stacked:
+            return
+        self._unstack()
+        rows = rows_for(len(trials), self.most)
+        with self.times.spent("building"):
             for name, model in self.models.items():
                 lanes = [trial.lanes[name] for trial in trials]
                 self.stacks[name] = Stack(model, lanes, rows, self.courses[name])
-            self.stacked = trials
-        for name, stack in self.stacks.items():
-            stack.advance(round(target * self.courses[name].steps))
+        self.stacked = trials
+        if self.device.type == "cuda" and rows not in self.compiled:
+            with self.times.spent("compiling"):
+                for stack in self.stacks.values():
+                    stack.prepare()
+                torch.cuda.synchronize(self.device)
+            self.compiled.add(rows)
+
+    def _unstack(self) -> None:
+        """Let the memory of the batched models go."""
+        self.stacks, self.stacked = {}, []
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            torch.cuda.empty_cache()
 
     def _evaluate(self, trials: list[_Trial]) -> list[dict[str, float] | Exception]:
-        """The values of every trial, or what its evaluation raised."""
         found: list[dict[str, float] | Exception] = [dict(trial.plan.constants or {}) for trial in trials]
-        for name, stack in self.stacks.items():
-            task = self.courses[name].task
-            with repeatable(self.device):
-                every = evaluate_in_lockstep(
-                    lambda f, task=task: task.evaluate(f, Part.VALIDATION), stack.logits, len(trials)
-                )
+        for name, course in self.courses.items():
+            task, part = course.task, trials[0].plan.part
+            every = self._in_lockstep(trials, name, lambda f, task=task, part=part: task.evaluate(f, part))
             for i, values in enumerate(every):
                 before = found[i]
                 if not isinstance(before, Exception):
                     found[i] = values if isinstance(values, Exception) else {**before, **values}
         return found
+
+    def _in_lockstep(self, trials: list[_Trial], name: str, ask: Callable[[Forward], T]) -> list[T | Exception]:
+        """What `ask` finds of the model of task `name` of every trial."""
+        with repeatable(self.device):
+            return evaluate_in_lockstep(ask, self.stacks[name].logits, len(trials))
 
     def _settle(
         self, trials: list[_Trial], target: float, seconds: float, values: list[dict[str, float] | Exception]
@@ -211,7 +259,7 @@ class _Group:
         for trial in trials:
             trial.fraction = target
             trial.seconds += seconds
-        with ThreadPoolExecutor(max_workers=KEEPING_THREADS) as pool:
+        with self.times.spent("keeping"), ThreadPoolExecutor(max_workers=KEEPING_THREADS) as pool:
             ended = list(pool.map(_recorded, trials, values))
         for trial, error in zip(trials, ended, strict=True):
             if error is not None:
@@ -226,6 +274,11 @@ class _Group:
             return False
         return True
 
+    def _part_with(self, trials: Sequence[_Trial], error: Exception) -> None:
+        """End all of them by one exception."""
+        for trial in list(trials):
+            self._leave(trial, error)
+
     def _leave(self, trial: _Trial, how: Mapping[str, Any] | Exception) -> None:
         if trial in self.live:
             self.live.remove(trial)
@@ -239,6 +292,7 @@ class _Group:
             "tokens_per_second": None,
             "peak_memory": None,
             "gpu": torch.cuda.get_device_name(self.device) if on_gpu else None,
+            "group": self.times.record(),
         }
 
 

@@ -2,34 +2,41 @@
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from archsearch.studies.tasks.task import Forward
 
-Evaluation = Callable[[Forward], dict[str, float]]
-"""`Task.evaluate` of some part."""
-Values = Mapping[str, float] | Exception
+T = TypeVar("T")
 
 
-class _Asking(threading.Thread):
+@dataclass(frozen=True, slots=True)
+class _Ended(Generic[T]):
+    """What an evaluation found, or what it raised."""
+
+    found: T | Exception
+
+
+class _Asking(threading.Thread, Generic[T]):
     """One model's evaluation, which asks for logits and waits for them."""
 
-    def __init__(self, evaluate: Evaluation) -> None:
+    def __init__(self, evaluate: Callable[[Forward], T]) -> None:
         super().__init__(daemon=True)
         self._evaluate = evaluate
-        self.said: queue.Queue[Tensor | Values] = queue.Queue()
+        self.said: queue.Queue[Tensor | _Ended[T]] = queue.Queue()
         self.told: queue.Queue[Tensor | None] = queue.Queue()
 
     def run(self) -> None:
-        """Tokens, one after another, then the values or what was raised."""
+        """Tokens, one after another, then what was found or raised."""
         try:
             with torch.no_grad():
-                self.said.put(self._evaluate(self._forward))
+                self.said.put(_Ended(self._evaluate(self._forward)))
         except Exception as error:  # raised where the models are
-            self.said.put(error)
+            self.said.put(_Ended(error))
 
     def _forward(self, tokens: Tensor) -> Tensor:
         self.said.put(tokens)
@@ -39,8 +46,10 @@ class _Asking(threading.Thread):
         return logits
 
 
-def evaluate_in_lockstep(evaluate: Evaluation, forward: Callable[[Tensor], Tensor], models: int) -> list[Values]:
-    """The values of each of `models` models, or what its evaluation raised.
+def evaluate_in_lockstep(
+    evaluate: Callable[[Forward], T], forward: Callable[[Tensor], Tensor], models: int
+) -> list[T | Exception]:
+    """What `evaluate` finds of each of `models` models, or what it raised.
 
     forward: tokens [B, T] on the CPU to logits [models, B, T, vocabulary], called in this thread. Evaluations that ask
     for other tokens than the first one that is still at it are answered by passes of their own.
@@ -48,7 +57,7 @@ def evaluate_in_lockstep(evaluate: Evaluation, forward: Callable[[Tensor], Tenso
     threads = [_Asking(evaluate) for _ in range(models)]
     for thread in threads:
         thread.start()
-    ended: dict[int, Values] = {}
+    ended: dict[int, T | Exception] = {}
     try:
         while len(ended) < models:
             _answer_once(threads, ended, forward)
@@ -60,7 +69,9 @@ def evaluate_in_lockstep(evaluate: Evaluation, forward: Callable[[Tensor], Tenso
     return [ended[i] for i in range(models)]
 
 
-def _answer_once(threads: list[_Asking], ended: dict[int, Values], forward: Callable[[Tensor], Tensor]) -> None:
+def _answer_once(
+    threads: list[_Asking[T]], ended: dict[int, T | Exception], forward: Callable[[Tensor], Tensor]
+) -> None:
     """Hear every evaluation that goes on, and answer those that ask."""
     asked: dict[int, Tensor] = {}
     for i, thread in enumerate(threads):
@@ -70,7 +81,7 @@ def _answer_once(threads: list[_Asking], ended: dict[int, Values], forward: Call
         if isinstance(said, Tensor):
             asked[i] = said
         else:
-            ended[i] = said
+            ended[i] = said.found
     while asked:
         tokens = next(iter(asked.values()))
         alike = [i for i, other in asked.items() if other is tokens or torch.equal(other, tokens)]

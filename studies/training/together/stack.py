@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVariableType, reportPrivateImportUsage]
 
 from archsearch.mixers.models.language_model import LanguageModel
-from archsearch.studies.tasks.task import IGNORED, Task
+from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Task
 from archsearch.studies.training.graph import EAGER
 from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import typed_memory_errors
@@ -77,6 +77,16 @@ class Stack:
         """Step from 1, loss and norm at which each row was no longer finite first; step 0: it is finite."""
         self._block: Block | None = None
         self._replay: Callable[[], None] | None = None
+
+    def prepare(self) -> None:
+        """Compile what a step and an evaluation need; no row changes."""
+        length = self.course.task.length
+        tokens = torch.zeros(self.rows, self.course.sequences, length, dtype=torch.int64, device=self.device)
+        label = torch.zeros(self.rows, 1, dtype=torch.int64, device=self.device)
+        with repeatable(self.device), typed_memory_errors():
+            losses = self._losses(tokens, label, label)
+            torch.autograd.grad(losses.sum(), list(self._parameters.values()), materialize_grads=True)
+            self.logits(torch.zeros(max(1, EVALUATION_TOKENS // length), length, dtype=torch.int64))
 
     def advance(self, last: int) -> None:
         """Train to step `last` of the budget, or until no lane is finite any more; the lanes' faults are set."""
