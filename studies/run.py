@@ -43,7 +43,8 @@ def run_study(
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. on_look: called often while it runs. workers: what trains; None is Ray.
+    announce: told in words what happens. on_look: called often while it runs. workers: what trains; None is what
+    the configuration says.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
@@ -63,7 +64,7 @@ def run_study(
             resolve_seeded(space, choose) if config.entrants else Candidate(space.resolve(choose), space.hash)
         ),
         suggest=suggesting,
-        executor=lambda: (workers or ray_workers)(config),
+        executor=lambda: (workers or workers_of)(config),
         limits=Limits(config.trials, config.resources.time_limit),
         announce=announce,
         on_look=on_look,
@@ -198,6 +199,18 @@ def _task_record(task: Task, tokens: int) -> dict[str, Any]:
         "data_hash": task.data_hash,
         "baselines": dict(task.baselines()),
     }
+
+
+def workers_of(config: StudyConfig) -> Executor:
+    """What trains, as the configuration says."""
+    return ray_workers(config) if config.resources.workers == "ray" else local_workers(config)
+
+
+def local_workers(config: StudyConfig) -> Executor:
+    """Processes of this machine that train."""
+    from archsearch.studies.local_executor import LocalExecutor
+
+    return LocalExecutor(config.resources)
 
 
 def ray_workers(config: StudyConfig) -> Executor:

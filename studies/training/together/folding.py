@@ -18,6 +18,9 @@ from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.models.blocks import Block
 from archsearch.mixers.models.language_model import LanguageModel
 
+BATCHED_LAYERS = frozenset({"rule", "conv"})
+"""Entries of a model's pattern that are batched over replicas."""
+
 
 def why_not_folded(model: nn.Module) -> str | None:
     """Why replicas of `model` cannot be one batched model; None if they can."""

@@ -6,7 +6,7 @@ Each keeps what it keeps when it trains alone: its checkpoints, its evaluations,
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,6 +14,7 @@ import torch
 
 from archsearch.errors import ConfigError
 from archsearch.mixers.models.language_model import LanguageModel
+from archsearch.spaces.options import Training
 from archsearch.studies.outcomes import Unstable
 from archsearch.studies.tasks.task import Forward, Part, Task
 from archsearch.studies.tasks.text import Text
@@ -37,6 +38,9 @@ from archsearch.studies.training.trial import (
 
 T = TypeVar("T")
 
+SHARED_OPTIONS = ("batch_tokens", "precision")
+OWN_OPTIONS = frozenset(field.name for field in fields(Training)) - {*SHARED_OPTIONS}
+"""Options of training in which the members of a group may differ."""
 KEEPING_THREADS = 8
 """Checkpoints written at a time: hashing and the disk take longer than a small model's training."""
 
