@@ -62,7 +62,7 @@ class LocalExecutor:
     @property
     def slots(self) -> int:
         """How many attempts run at a time; what a trial leaves free in a group that goes on is not free yet."""
-        return self._fits - sum(len(worker.ended) for worker in self._busy)
+        return self._fits - sum(len(worker.ended) for worker in self._busy if worker.running())
 
     def warm_up(self, workers: int) -> None:
         """Have so many processes ready on each device before they are needed."""
@@ -73,9 +73,18 @@ class LocalExecutor:
             worker.connection.recv()
         self._idle += started
 
+    def processes(self) -> list[int]:
+        """The process ids of the workers that are busy."""
+        return [int(worker.process.pid) for worker in self._busy]
+
     def start(self, assignment: Assignment) -> None:
-        """Begin an attempt, at the next look for departures, together with what else came until then."""
+        """Begin an attempt: together with others of its structure as soon as there are enough of them, and in any case
+        at the next look for departures."""
         self._came.append(assignment)
+        full = [group for group in gathered(self._came, self._together) if len(group) == self._together]
+        if self._together > 1 and full:
+            self._came = [each for each in self._came if each not in full[0]]
+            self._begin(full[0])
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for the end of a group."""
@@ -112,13 +121,24 @@ class LocalExecutor:
         most = min(self._together, -(-len(self._came) // len(self._devices)))
         groups, self._came = gathered(self._came, most), []
         for group in groups:
-            device = min(self._devices, key=self._load)
-            worker = next((each for each in self._idle if each.device == device), None) or self._new_worker(device)
-            if worker in self._idle:
-                self._idle.remove(worker)
-            worker.group, worker.ended = group, set()
-            worker.connection.send((group, self._body))
-            self._busy.append(worker)
+            self._begin(group)
+
+    def _begin(self, group: tuple[Assignment, ...]) -> None:
+        """Hand a group to a process of the device that has the least to do."""
+        self._take_back()
+        device = min(self._devices, key=self._load)
+        worker = next((each for each in self._idle if each.device == device), None) or self._new_worker(device)
+        if worker in self._idle:
+            self._idle.remove(worker)
+        worker.group, worker.ended = group, set()
+        worker.connection.send((group, self._body))
+        self._busy.append(worker)
+
+    def _take_back(self) -> None:
+        """Have processes idle again whose trials have all departed; their last word comes at once."""
+        for worker in [worker for worker in self._busy if not worker.running()]:
+            if worker.connection.poll(CLOSING_SECONDS):
+                self._collect(worker)
 
     def _load(self, device: int) -> int:
         return sum(len(worker.group) for worker in self._busy if worker.device == device)

@@ -13,6 +13,8 @@ from archsearch.studies.tasks.task import IGNORED, Task
 
 STEPS = 64
 """Steps of a block."""
+FIRST_STEPS = 8
+"""Steps of the first block, for which training waits."""
 AHEAD = 2
 """Blocks that are drawn or being drawn beside the one in use."""
 KEPT = 64
@@ -45,15 +47,19 @@ def blocks(task: Task, seeds: Sequence[int], sequences: int, first: int, last: i
     with ThreadPoolExecutor(max_workers=threads) as pool:
 
         def begin(start: int) -> list[Future[Block]]:
-            stop = min(start + STEPS, last)
+            stop = min(start + STEPS, last) if start > first else min(start + FIRST_STEPS, last)
             return [pool.submit(_drawn, task, seed, sequences, start, stop) for seed in seeds]
 
         waiting = deque[list[Future[Block]]]()
-        starts = deque(range(first, last, STEPS))
+        starts = deque(_starts(first, last))
         while waiting or starts:
             while starts and len(waiting) <= AHEAD:
                 waiting.append(begin(starts.popleft()))
             yield _joined([future.result() for future in waiting.popleft()])
+
+
+def _starts(first: int, last: int) -> list[int]:
+    return [first, *range(first + FIRST_STEPS, last, STEPS)] if first < last else []
 
 
 @functools.lru_cache(maxsize=KEPT)
