@@ -1,19 +1,20 @@
 """A language model under `torch.func.vmap`: what torch cannot batch over replicas is batched here.
 
 A rule acts on every head alone, so replicas of it are more heads of one call; a short convolution acts on every channel
-alone, so replicas of it are more channels. All else is torch's own to batch.
+alone, so replicas of it are more channels; a norm is fused but for its weights. All else is torch's own to batch.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from archsearch.kernels.call import Result
 from archsearch.kernels.dispatch import CompiledRule
 from archsearch.mixers.layer.attention import ConvolutionMixer
-from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.models.blocks import Block
 from archsearch.mixers.models.language_model import LanguageModel
@@ -33,19 +34,13 @@ def why_not_folded(model: nn.Module) -> str | None:
 
 
 def fold(model: LanguageModel) -> LanguageModel:
-    """`model` itself, changed so that `torch.func.vmap` may map it over parameters and tokens; names stay.
+    """`model` itself, changed so that `torch.func.vmap` may map it over parameters and tokens inside `Folding`.
 
     For training alone: it takes no caches and no packed sequences any more.
     """
     for block in _blocks(model):
         if isinstance(block.mixer, Mixer):
-            mixer = block.mixer
-            mixer.compiled = cast(CompiledRule, FoldedRule(mixer.compiled))
-            mixer.convolutions = nn.ModuleList(
-                FoldedConvolution(cast(ShortConvolution, convolution)) for convolution in mixer.convolutions
-            )
-        elif isinstance(block.mixer, ConvolutionMixer):
-            block.mixer.convolution = cast(ShortConvolution, FoldedConvolution(block.mixer.convolution))
+            block.mixer.compiled = cast(CompiledRule, FoldedRule(block.mixer.compiled))
     return model
 
 
@@ -91,21 +86,54 @@ class _Recalled(torch.autograd.Function):
         return output.view(batch, length, replicas, heads // replicas, channels), 2
 
 
-class FoldedConvolution(nn.Module):
-    """A short convolution that may be mapped over replicas, with the parameters of the one it stands for."""
+class Folding(TorchFunctionMode):
+    """Inside, under `torch.func.vmap`, convolutions and norms take the forms below."""
 
-    def __init__(self, convolution: ShortConvolution) -> None:
-        """The parameters are shared, not copied."""
-        super().__init__()
-        self.width, self.weight, self.bias = convolution.width, convolution.weight, convolution.bias
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Every call of torch passes here."""
+        if func is F.conv1d:
+            return _convolved(*args, **(kwargs or {}))
+        if func is F.rms_norm:
+            return _normalised(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
-    def forward(self, x: Tensor, cache: None = None, packing: None = None) -> Tensor:
-        """[B, T, C] -> [B, T, C]."""
-        return cast(Any, _Convolved).apply(x, self.weight, self.bias)
+
+def _convolved(rows: Tensor, weight: Tensor, bias: Tensor | None = None, *, groups: int) -> Tensor:
+    """A convolution of as many groups as channels, [B, C, T] -> [B, C, T - W + 1]."""
+    assert groups == len(weight)
+    return cast(Any, _Convolved).apply(rows, weight, bias)
+
+
+def _normalised(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """The norm over the last dimension, then the weights, which differ between replicas."""
+    assert len(shape) == 1
+    normal = cast(Tensor, cast(Any, _Normal).apply(x, eps))
+    return normal if weight is None else normal * weight
+
+
+class _Normal(torch.autograd.Function):
+    """(x [..., N], eps) -> x over its root mean square; only its mapped form is made."""
+
+    @staticmethod
+    def forward(x: Tensor, eps: float | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A single replica has no need of this."""
+        raise NotImplementedError("a folded norm runs under torch.func.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Gradients are those of what the mapped form calls."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], x: Tensor, eps: float | None) -> tuple[Tensor, int]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Rows of replicas are rows like any others."""
+        rows = x.movedim(in_dims[0], 0)
+        return F.rms_norm(rows, rows.shape[-1:], None, eps), 0
 
 
 class _Convolved(torch.autograd.Function):
-    """(x [B, T, C], weight [C, W], bias [C] or None) -> [B, T, C]; only its mapped form is made."""
+    """(x [B, C, T], weight [C, 1, W], bias [C] or None) -> [B, C, T - W + 1]; only its mapped form is made."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -121,14 +149,11 @@ class _Convolved(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, int]:
         """Replicas as channels of one convolution."""
-        rows = x.movedim(cast(int, in_dims[0]), 1)  # [B, R, T, C]
-        channels = rows.transpose(2, 3).flatten(1, 2)
+        rows = x.movedim(cast(int, in_dims[0]), 1)  # [B, R, C, T]
         filters = weight.movedim(cast(int, in_dims[1]), 0).flatten(0, 1)
         shift = None if bias is None else bias.movedim(cast(int, in_dims[2]), 0).flatten(0, 1)
-        padded = F.pad(channels, (filters.shape[1] - 1, 0))
-        found = F.conv1d(padded, filters[:, None], shift, groups=len(filters))
-        batch, replicas, length, size = rows.shape
-        return found.view(batch, replicas, size, length).transpose(2, 3), 1
+        found = F.conv1d(rows.flatten(1, 2), filters, shift, groups=len(filters))
+        return found.view(*rows.shape[:3], found.shape[-1]), 1
 
 
 def _blocks(model: LanguageModel) -> list[Block]:

@@ -16,6 +16,7 @@ from archsearch.studies.training.graph import EAGER
 from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import typed_memory_errors
 from archsearch.studies.training.together.feed import STEPS, Block, blocks
+from archsearch.studies.training.together.folding import Folding
 from archsearch.studies.training.together.lane import Lane
 from archsearch.studies.training.together.optimiser import RowAdamW, rate_table
 
@@ -44,7 +45,8 @@ class _Hidden(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.model.hidden(tokens)
+        with Folding():
+            return self.model.hidden(tokens)
 
 
 class Stack:
