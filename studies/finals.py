@@ -1,0 +1,91 @@
+"""Finals: from a finished search to a study of its own, in which the best few and every baseline meet fresh seeds."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from archsearch.errors import StudyError
+from archsearch.studies.config import StudyConfig
+from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.entrants import Entrant, Role
+from archsearch.studies.evidence import Evidence, Row, read_evidence
+from archsearch.studies.outcomes import Outcome
+from archsearch.studies.run import read_study_config
+from archsearch.studies.rungs import RungOptions
+
+FOLDER = "finals"
+"""Where in the directory of a search its finals live."""
+
+
+def finals_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig:
+    """The configuration of the finals of the search in `directory`; once begun, the one that they were begun with.
+
+    overrides: key=value of the search's configuration, as finalists=5 or seeds.finals=8. Errors: StudyError for a
+    search that is not finished, that has no baseline to compare with, or that is itself one of entrants.
+    """
+    home = directory / FOLDER
+    if StudyDirectory(home).exists():
+        return read_study_config(home, [o for o in overrides if not o.startswith(("finalists=", "seeds."))])
+    config = read_study_config(directory, overrides)
+    evidence = read_evidence(StudyDirectory(directory))
+    _check_finished(directory, config, evidence)
+    entrants = choose_entrants(evidence, config)
+    return dataclasses.replace(
+        config,
+        directory=home,
+        entrants=entrants,
+        against=config.against or next(name for name, e in entrants.items() if e.role is Role.BASELINE),
+        trials=0,
+        baselines=(),
+        rungs=RungOptions(count=1, free_pass_every=0),
+    )
+
+
+def choose_entrants(evidence: Evidence, config: StudyConfig) -> dict[str, Entrant]:
+    """Every baseline at its best rate, the best few of the search, and its best free pass: each variant once.
+
+    The best few are the first of the ranking that are no baselines and whose rule is none of a baseline's variants.
+    """
+    entrants = {row.name: _entrant(row, Role.BASELINE) for row in evidence.judged if row.is_baseline}
+    taken = {row.variant_hash for row in evidence.judged if row.is_baseline}
+    candidates = [row for _, row in evidence.ranking if not row.is_baseline and row.variant_hash not in taken]
+    chosen = [(row, Role.FINALIST) for row in candidates[: config.finalists]]
+    free = [row for row in candidates[config.finalists :] if _is_free_pass(row, config)]
+    chosen += [(row, Role.FREE_PASS) for row in free[:1]]
+    for row, role in chosen:
+        entrants[f"{row.name} (trial {row.number})"] = _entrant(row, role)
+    return entrants
+
+
+def _is_free_pass(row: Row, config: StudyConfig) -> bool:
+    every = config.rungs.free_pass_every
+    return every > 0 and row.number % every == every - 1
+
+
+def _entrant(row: Row, role: Role) -> Entrant:
+    return Entrant(choices=dict(row.choices), role=role, trial=row.number, scores=dict(row.values))
+
+
+def _check_finished(directory: Path, config: StudyConfig, evidence: Evidence) -> None:
+    """StudyError unless finals would be fair: all of the search has ended, and there is a baseline and a rival."""
+    if config.entrants:
+        raise StudyError(f"finals are of a search; {directory} is already a study of entrants: read it with report")
+    unfinished = [row.number for row in evidence.rows if row.outcome is None]
+    if unfinished:
+        raise StudyError(
+            f"finals need a finished search; trial {unfinished[0]} of {directory} has no end: "
+            f"archsearch study resume {directory}"
+        )
+    lost = [name for name in config.baselines if name not in {r.name for r in evidence.judged if r.is_baseline}]
+    if lost or not config.baselines:
+        what = f"its baseline {lost[0]} did not reach its budget" if lost else "it has none"
+        raise StudyError(f"finals need the baselines of {directory}; {what}: begin a study whose baselines do")
+    if not [row for row in evidence.ended(Outcome.COMPLETE) if not row.is_baseline]:
+        raise StudyError(f"finals need a trial beside the baselines; {directory} has no complete one: resume it")
+
+
+def next_command(evidence: Evidence, directory: Path) -> str:
+    """What to run once a study has ended: finals after a search, the report after finals."""
+    if evidence.entrants:
+        return f"archsearch study report {directory}"
+    return f"archsearch study finals {directory}"
