@@ -17,6 +17,7 @@ BASELINE = "baseline:"
 class Row:
     """One trial. outcome: None while it has no end. values: of its end, or measured last. details: facts of its end.
 
+    leader: the trial of the same structure that this one goes with, at another learning rate.
     seed: the fresh seed of an entrant's trial; None in a search, where all share one. entrant: its name.
     """
 
@@ -36,6 +37,7 @@ class Row:
     details: Mapping[str, Any]
     curve: Sequence[Measurement]
     learning_rate: float | None = None
+    leader: int | None = None
     seed: int | None = None
     entrant: str | None = None
 
@@ -153,6 +155,7 @@ def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str]) ->
         details=(result.details or {}) if result else {},
         curve=curve,
         learning_rate=proposal.get("training", {}).get("learning_rate"),
+        leader=proposal.get("leader"),
         seed=proposal.get("seed"),
         entrant=entrants.get(str(proposal.get("entrant_hash"))),
     )

@@ -25,7 +25,7 @@ def finals_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig
     """
     home = directory / FOLDER
     if StudyDirectory(home).exists():
-        return read_study_config(home, [o for o in overrides if not o.startswith(("finalists=", "seeds."))])
+        return read_study_config(home, overrides)
     config = read_study_config(directory, overrides)
     evidence = read_evidence(StudyDirectory(directory))
     _check_finished(directory, config, evidence)
@@ -59,7 +59,8 @@ def choose_entrants(evidence: Evidence, config: StudyConfig) -> dict[str, Entran
 
 def _is_free_pass(row: Row, config: StudyConfig) -> bool:
     every = config.rungs.free_pass_every
-    return every > 0 and row.number % every == every - 1
+    asked = row.number if row.leader is None else row.leader
+    return every > 0 and asked % every == every - 1
 
 
 def _entrant(row: Row, role: Role) -> Entrant:
