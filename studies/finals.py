@@ -1,44 +1,81 @@
-"""Finals: from a finished search to a study of its own, in which the best few and every baseline meet fresh seeds."""
+"""From a finished search to studies of its own on fresh seeds: finals of its best few, A/A of its baseline."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from archsearch.errors import StudyError
+from archsearch.studies import records
+from archsearch.studies.aa import LEAST_POOL
+from archsearch.studies.conclusions import tie_band
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.entrants import Entrant, Role
 from archsearch.studies.evidence import Evidence, Row, read_evidence
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
 from archsearch.studies.run import read_study_config
 from archsearch.studies.rungs import RungOptions
-
-FOLDER = "finals"
-"""Where in the directory of a search its finals live."""
 
 
 def finals_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     """The configuration of the finals of the search in `directory`; once begun, the one that they were begun with.
 
     overrides: key=value of the search's configuration, as finalists=5 or seeds.finals=8. Errors: StudyError for a
-    search that is not finished, that has no baseline to compare with, or that is itself one of entrants.
+    search that is not finished, that has no baseline to compare with, or that is itself a study of entrants.
     """
-    home = directory / FOLDER
+    home = directory / FINALS_FOLDER
     if StudyDirectory(home).exists():
         return read_study_config(home, overrides)
+    config = _entrants_config(directory, overrides)
+    return dataclasses.replace(config, directory=home, ties=_ties(directory, config))
+
+
+def aa_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig:
+    """The configuration of an A/A study of the search in `directory`: the baseline that verdicts are about, alone, on
+    60 fresh seeds or as many more as seeds.finals asks for. Errors: as `finals_config`.
+    """
+    home = directory / AA_FOLDER
+    if StudyDirectory(home).exists():
+        return read_study_config(home, overrides)
+    config = _entrants_config(directory, overrides)
+    name = str(config.against)
+    seeds = dataclasses.replace(config.seeds, finals=max(LEAST_POOL, config.seeds.finals))
+    return dataclasses.replace(config, directory=home, entrants={name: config.entrants[name]}, seeds=seeds)
+
+
+def check_alone(config: StudyConfig) -> None:
+    """Whether a configuration is of an A/A study. StudyError."""
+    if len(config.entrants) != 1:
+        raise StudyError(
+            f"an A/A study trains one entrant on many seeds; {len(config.entrants)} are given: "
+            "write entrants: {gated_delta_net: {role: baseline}}"
+        )
+
+
+def _entrants_config(directory: Path, overrides: Sequence[str]) -> StudyConfig:
+    """The configuration of the search with its entrants in place of its trials."""
     config = read_study_config(directory, overrides)
     evidence = read_evidence(StudyDirectory(directory))
     _check_finished(directory, config, evidence)
     entrants = choose_entrants(evidence, config)
     return dataclasses.replace(
         config,
-        directory=home,
         entrants=entrants,
         against=config.against or next(name for name, e in entrants.items() if e.role is Role.BASELINE),
         trials=0,
         baselines=(),
         rungs=RungOptions(count=1, free_pass_every=0),
     )
+
+
+def _ties(directory: Path, config: StudyConfig) -> dict[str, float]:
+    """The bands asked for; where the search has an A/A study of its own, not below the half-width that it found."""
+    record = records.read_json(directory / AA_FOLDER / FIGURES_FILE) or {}
+    found = cast(Mapping[str, Mapping[str, float]], record.get("objectives", {}))
+    measured = {name: max(tie_band(name, config.ties), each["half_width"]) for name, each in found.items()}
+    return {**measured, **config.ties}
 
 
 def choose_entrants(evidence: Evidence, config: StudyConfig) -> dict[str, Entrant]:
@@ -83,10 +120,3 @@ def _check_finished(directory: Path, config: StudyConfig, evidence: Evidence) ->
         raise StudyError(f"finals need the baselines of {directory}; {what}: begin a study whose baselines do")
     if not [row for row in evidence.ended(Outcome.COMPLETE) if not row.is_baseline]:
         raise StudyError(f"finals need a trial beside the baselines; {directory} has no complete one: resume it")
-
-
-def next_command(evidence: Evidence, directory: Path) -> str:
-    """What to run once a study has ended: finals after a search, the report after finals."""
-    if evidence.entrants:
-        return f"archsearch study report {directory}"
-    return f"archsearch study finals {directory}"
