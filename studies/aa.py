@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from archsearch.errors import StudyError
+from archsearch.errors import ConfigError, StudyError
 from archsearch.studies.comparison import (
     STRICTNESS,
     Contest,
@@ -63,6 +63,14 @@ class Setting:
     finalists: int = 3
     seeds: int = 6
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        for name, value, least in (("studies", self.studies, 1), ("finalists", self.finalists, 1)):
+            if value < least:
+                raise ConfigError(f"{name} must be >= {least}; got {value}")
+        if self.seeds < STRICTNESS.seeds:
+            raise ConfigError(f"seeds must be >= {STRICTNESS.seeds}, as a verdict asks for; got {self.seeds}")
 
     @property
     def needed(self) -> int:

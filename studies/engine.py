@@ -1,6 +1,6 @@
 """A study from its plan: lock, reconcile, search, end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from archsearch.errors import StudyError
@@ -27,13 +27,14 @@ def carry_out(
     announce: Callable[[str], None] = lambda text: None,
     on_begin: Callable[[], None] = lambda: None,
     on_look: Callable[[], None] = lambda: None,
+    companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: (),
 ) -> None:
     """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end.
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     on_begin: called before it, but not if the study asks something else. on_look: called each time the driver looks at
-    the files. Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan or
-    the directory holds something else; BugError.
+    the files. companions: see `Driver`. Errors: StudyLockedError while another driver holds it; StudyError if it was
+    begun with another plan or the directory holds something else; BugError.
     """
     directory.path.mkdir(parents=True, exist_ok=True)
     _check_own(directory)
@@ -63,6 +64,7 @@ def carry_out(
                 patience=patience or Patience(),
                 announce=announce,
                 on_look=on_look,
+                companions=companions,
             ).run()
         finally:
             workers.close()

@@ -26,6 +26,7 @@ from archsearch.studies.executor import Executor
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
+from archsearch.studies.rates import at_other_rates
 from archsearch.studies.rungs import RungOptions
 from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
@@ -68,6 +69,7 @@ def run_study(
         limits=Limits(config.trials, config.resources.time_limit),
         announce=announce,
         on_look=on_look,
+        companions=lambda choices: () if config.entrants else at_other_rates(choices, config.learning_rates),
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     return directory
