@@ -20,7 +20,7 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.proposals import Proposals
 from archsearch.studies.rungs import Rungs
-from archsearch.studies.verdicts import verdict
+from archsearch.studies.verdicts import missed_words, verdict
 
 PROPOSAL = "proposal"
 DUPLICATES_BEFORE_RANDOM = 20
@@ -178,6 +178,8 @@ class Driver:
         result, proposal = trial.result(), trial.proposal() or {}
         if result is not None:
             self._tell(number, result)
+        elif proposal.get("missed") and proposal.get("duplicate_of") is None:
+            self._end(number, Outcome.OVER_BUDGET, missed_words(proposal["missed"]))
         else:
             self._queue_or_end(number, proposal.get("duplicate_of"))
 

@@ -14,6 +14,7 @@ from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.zoo import rules
+from archsearch.spaces.budgets import Setting, sized
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
 from archsearch.spaces.space import Point, Space
 from archsearch.studies import records
@@ -53,6 +54,7 @@ def run_study(
         config = read_config(StudyConfig, Path(config))
     space = config.load_space()
     tasks = config.tasks.build()
+    space = sized_for(space, tasks)
     plan = make_plan(config, space, tasks)
     check_models(space, plan, tasks)
     if config.resources.ray_address is None:
@@ -73,6 +75,14 @@ def run_study(
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     return directory
+
+
+def sized_for(space: Space, tasks: Mapping[str, Task]) -> Space:
+    """`space` with the sizes of every point solved for its budget, as the model of the first task costs. SpaceError for
+    a budget that names no rule.
+    """
+    first = next(iter(tasks.values()))
+    return sized(space, Setting(first.vocabulary, first.length))
 
 
 def check_models(space: Space, plan: Plan, tasks: Mapping[str, Task]) -> None:
@@ -143,7 +153,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
         details={
             **shown,
             "space": str(space),
-            "space_name": config.space,
+            "space_name": config.space if isinstance(config.space, str) else "inline",
             "config": to_plain(config),
             "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
         },
