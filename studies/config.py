@@ -14,9 +14,9 @@ from archsearch.spaces.space import Space
 from archsearch.studies.entrants import Entrant, Seeds
 from archsearch.studies.executor import Resources
 from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import SamplerOptions
 from archsearch.studies.rates import check_rates, with_rates
 from archsearch.studies.rungs import RungOptions
+from archsearch.studies.samplers import SamplerOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import to_plain
 

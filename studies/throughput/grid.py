@@ -10,8 +10,8 @@ from archsearch.mixers.zoo import rules
 from archsearch.spaces.options import Budget, Training
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
-from archsearch.studies.proposals import SamplerOptions
 from archsearch.studies.rungs import RungOptions
+from archsearch.studies.samplers import SamplerOptions
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import to_plain
