@@ -38,6 +38,15 @@ RuleName = Annotated[
         show_default=False,
     ),
 ]
+RuleOrSpace = Annotated[
+    str,
+    typer.Argument(
+        metavar="RULE",
+        help="A name of the zoo or of a ready space, path/to/file.py (its RULE or SPACE), path/to/file.py:NAME, "
+        "or a space's path/to/file.yaml.",
+        show_default=False,
+    ),
+]
 RuleNames = Annotated[
     list[str], typer.Argument(metavar="RULE...", help="Rules to time side by side.", show_default=False)
 ]
@@ -80,9 +89,24 @@ def rules(*, json: Json = False) -> None:
     list_rules(json=json)
 
 
-@app.command(epilog="Example: archsearch show q_delta")
-def show(rule: RuleName, *, json: Json = False) -> None:
-    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token, spectrum and stability."""
+@app.command(epilog="Example: archsearch show q_delta, or archsearch show delta_family --points 3")
+def show(
+    rule: RuleOrSpace,
+    *,
+    points: Annotated[int, typer.Option(min=0, help="Of a space: draw so many points.")] = 0,
+    json: Json = False,
+) -> None:
+    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token, spectrum and stability.
+
+    Of a space: its holes, its structures, how many of them are distinct rules.
+    """
+    from archsearch.spaces.lookup import space_or_none
+
+    if (space := space_or_none(rule)) is not None:
+        from archsearch.spaces.commands import show_space
+
+        show_space(space, rule, json=json, points=points)
+        return
     from archsearch.mixers.lookup import find_rule, names_of
 
     found = find_rule(rule)
@@ -177,6 +201,21 @@ def train(config: Config, overrides: Overrides = None) -> None:
     commands.train(config, overrides or [])
 
 
+@study.command("check", epilog="Example: archsearch study check studies/configs/quickstart.yaml")
+def check_study(
+    source: Source,
+    overrides: Overrides = None,
+    *,
+    points: Annotated[int, typer.Option(min=1, help="How many points of a space with more structures.")] = 64,
+    json: Json = False,
+) -> None:
+    """Without training: build what the study draws, say what a trial costs, name every point that cannot be."""
+    from archsearch.studies import commands
+
+    if not commands.check(source, overrides or [], points=points, json=json):
+        raise typer.Exit(2)
+
+
 @study.command(epilog="Example: archsearch study run studies/configs/quickstart.yaml trials=20")
 def run(source: Source, overrides: Overrides = None) -> None:
     """Create the study, or go on with it, until its trials are done; then rank, report and export."""
@@ -191,6 +230,41 @@ def resume(directory: Directory, overrides: Overrides = None) -> None:
     from archsearch.studies import commands
 
     commands.resume(directory, overrides or [])
+
+
+@study.command(epilog="Example: archsearch study finals runs/quickstart")
+def finals(directory: Directory, overrides: Overrides = None) -> None:
+    """Retrain the best of a finished search and its baselines on fresh seeds: who won, what is a tie.
+
+    It is a study of its own in DIRECTORY/finals; the same command goes on with it.
+    """
+    from archsearch.studies import commands
+
+    commands.finals(directory, overrides or [])
+
+
+@study.command(epilog="Example: archsearch study aa studies/configs/aa.yaml")
+def aa(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG-OR-DIRECTORY",
+            help="A YAML file with one entrant, a finished search (its baseline), or seeds.json of an earlier one.",
+            show_default=False,
+        ),
+    ],
+    overrides: Overrides = None,
+    *,
+    studies: Annotated[int, typer.Option(help="Studies drawn from the trained seeds.")] = 1000,
+    finalists: Annotated[int, typer.Option(help="Finalists of each, beside the baseline.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds of each finalist.")] = 6,
+    json: Json = False,
+) -> None:
+    """One rule against itself, through the code that gives verdicts: how often is there a winner where none is?"""
+    from archsearch.studies import commands
+    from archsearch.studies.aa import Setting
+
+    commands.aa(source, overrides or [], setting=Setting(studies, finalists, seeds), json=json)
 
 
 @study.command(epilog="Example: archsearch study status runs/quickstart")

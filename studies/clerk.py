@@ -174,7 +174,7 @@ def work(assignment: Assignment, body: Body) -> bool:
         except Superseded:
             raise
         except Exception as error:
-            _fail(clerk, error)
+            fail(clerk, error)
             return False
         clerk.conclude(details)
     except Superseded:
@@ -182,8 +182,8 @@ def work(assignment: Assignment, body: Body) -> bool:
     return True
 
 
-def _fail(clerk: Clerk, error: Exception) -> None:
-    """End the trial by `error`."""
+def fail(clerk: Clerk, error: Exception) -> None:
+    """End the trial by `error`, which is raised again where it is the machine's fault."""
     outcome = classify(error)
     text = "".join(traceback.format_exception(error))
     clerk.check_fence()

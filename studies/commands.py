@@ -17,14 +17,20 @@ from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
 from archsearch.report.tables import Table
 from archsearch.report.tables import shown as cell_text
+from archsearch.studies.aa import Setting, simulate
+from archsearch.studies.check_page import print_check
+from archsearch.studies.checking import check_study
+from archsearch.studies.conclusions import Conclusions, conclude
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, read_evidence
 from archsearch.studies.export import export_and_check
+from archsearch.studies.finals import aa_config, check_alone, finals_config
 from archsearch.studies.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
 from archsearch.studies.lock import is_held
 from archsearch.studies.outcomes import Outcome
-from archsearch.studies.pareto import pareto_records, pareto_table
+from archsearch.studies.pareto import places
+from archsearch.studies.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
 from archsearch.studies.report import ranking_table, write_report
 from archsearch.studies.run import read_study_config, run_study
@@ -32,7 +38,8 @@ from archsearch.studies.single import read_trial, run_trial
 from archsearch.studies.status import Status, read_status
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
-from archsearch.studies.wording import shown
+from archsearch.studies.verdict_page import aa_lines, pareto_table, verdict_table
+from archsearch.studies.wording import shown, spoken
 
 WIDTH = 120
 """Columns where the output is no terminal."""
@@ -42,6 +49,9 @@ SECONDS_BETWEEN_LINES = 20.0
 
 BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate")
 """Columns of the ranking that a terminal shows, beside the objectives."""
+
+VERDICT_BRIEF = ("entrant", "verdict", "mean", "difference", "low", "high", "p", "seeds")
+"""Columns of a table of verdicts that a terminal shows."""
 
 FINDINGS = (
     (Name.CONTRACTION, "mean", "step"),
@@ -68,6 +78,17 @@ def resume(directory: str, overrides: Sequence[str]) -> None:
     _carry_out(read_study_config(Path(directory), overrides))
 
 
+def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> bool:
+    """Print what the study that a YAML file, or a study's directory, asks for would do; whether all can be built."""
+    path = Path(source)
+    is_study = (path / "study.json").exists()
+    config = read_study_config(path, overrides) if is_study else read_config(StudyConfig, path, overrides)
+    with Console(stderr=True).status("reading the data") as line:
+        found = check_study(config, points, lambda name: line.update(f"building {name}"))
+    print_check(found, source, console, json=json)
+    return not found.bad
+
+
 def train(config: str, overrides: Sequence[str]) -> None:
     """Train the trial that a YAML file asks for, or go on with it; StudyError if it ends without its whole budget."""
     trial = read_trial(Path(config), overrides)
@@ -79,6 +100,33 @@ def train(config: str, overrides: Sequence[str]) -> None:
         beside = "; ".join(f"{what} {value:.4g}" for what, value in task.baselines().items())
         console.print(f"{name}: {task.objective.name} {result.values[task.objective.name]:.4g} ({beside})")
     console.print(f"Next: archsearch export {trial.directory} exported")
+
+
+def finals(directory: str, overrides: Sequence[str]) -> None:
+    """Retrain the best of a finished search and its baselines on fresh seeds, or go on with that; then say who won."""
+    _carry_out(finals_config(Path(directory), overrides))
+
+
+def aa(source: str, overrides: Sequence[str], *, setting: Setting, json: bool) -> None:
+    """Train one rule on many seeds, or take seeds that were kept; draw studies from them and count false winners."""
+    path = Path(source)
+    if path.suffix == ".json":
+        pool, home = read_pool(path), path.parent
+    else:
+        is_search = (path / "study.json").exists()
+        config = aa_config(path, overrides) if is_search else read_config(StudyConfig, path, overrides)
+        check_alone(config)
+        _introduce(config)
+        directory = run_study(config, announce=_narrator(), on_look=_progress(config.directory))
+        pool, home = pool_of(read_evidence(directory)), directory.path
+    drawn = simulate(pool.objectives, setting)
+    write_figures(home, pool, drawn)
+    if json:
+        print(jsonlib.dumps(drawn.record(), indent=1))
+        return
+    for line in aa_lines(pool.rule, drawn):
+        console.print(line)
+    console.print(f"Kept: {home / SEEDS_FILE}, {home / FIGURES_FILE}")
 
 
 def status(directory: str, *, json: bool, once: bool = True) -> None:
@@ -96,11 +144,14 @@ def status(directory: str, *, json: bool, once: bool = True) -> None:
 def pareto(directory: str, *, json: bool) -> None:
     """Print the trials that no other beats in everything."""
     evidence = read_evidence(StudyDirectory(Path(directory)))
+    front = [place for place in places(evidence, conclude(evidence)) if place.on_front]
+    table = pareto_table(front, evidence.objectives)
     if json:
-        print(jsonlib.dumps(pareto_records(evidence), indent=1))
+        print(table.json(), end="")
         return
-    _print_table(pareto_table(evidence), evidence.objectives)
-    if not evidence.ranking:
+    shown_keys = [column.key for column in table.columns if any(row.get(column.key) is not None for row in table.rows)]
+    _print_table(table, shown_keys)
+    if not front:
         console.print("No trial has reached its full budget yet.")
     console.print(f"Next: archsearch study report {directory}")
 
@@ -168,7 +219,7 @@ def _findings(layer: LayerProbe) -> str:
 
 def _carry_out(config: StudyConfig) -> None:
     """Run to the end, narrated; then what came out."""
-    console.print(f"Study in {config.directory}: {config.trials} trials beside {len(config.baselines)} baselines")
+    _introduce(config)
     stopped: list[bool] = []
     try:
         directory = run_study(
@@ -184,11 +235,28 @@ def _carry_out(config: StudyConfig) -> None:
         console.print(f"Stopped as asked; nothing is lost. Go on with: archsearch study resume {config.directory}")
         return
     evidence = read_evidence(directory)
+    concluded = conclude(evidence)
+    if concluded is not None:
+        _print_conclusions(concluded, evidence)
+        console.print(f"Report: {write_report(directory)}")
+        return
     _print_ranking(evidence)
     console.print(f"Report: {write_report(directory)}")
     if evidence.winner is not None:
         export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
-    console.print(f"Next: archsearch study resume {directory.path} trials={2 * config.trials or 8}, for more trials")
+    if config.baselines:
+        console.print(f"Next: archsearch study finals {directory.path}, on {config.seeds.finals} fresh seeds: who won")
+    console.print(f"Or: archsearch study resume {directory.path} trials={2 * config.trials or 8}, for more trials")
+
+
+def _introduce(config: StudyConfig) -> None:
+    """Say what is about to run."""
+    asked = f"{config.trials} trials beside {len(config.baselines)} baselines"
+    if config.entrants:
+        asked = f"{len(config.entrants)} entrants on {config.seeds.finals} fresh seeds each"
+    elif config.learning_rates:
+        asked += f", each at {len(config.learning_rates)} learning rates"
+    console.print(f"Study in {config.directory}: {asked}")
 
 
 def _narrator() -> Callable[[str], None]:
@@ -231,6 +299,14 @@ def _print_ranking(evidence: Evidence) -> None:
     for line in equation(parse_rule(winner.rule)).splitlines():
         console.print(f"    {line}")
     console.print()
+
+
+def _print_conclusions(concluded: Conclusions, evidence: Evidence) -> None:
+    """Every entrant against the baseline, a table for each objective."""
+    for objective in evidence.objectives:
+        table = verdict_table(concluded, objective, evidence.objectives[objective])
+        console.print(f"\n{spoken(objective)} against {concluded.against}, paired by seed")
+        _print_table(table, VERDICT_BRIEF)
 
 
 def _print_table(table: Table, objectives: Collection[str]) -> None:

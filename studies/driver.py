@@ -7,7 +7,7 @@ Everything it knows can be read back from the study's directory, so beginning an
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import CrowdedOut, Outcome
 from archsearch.studies.proposals import Proposals
 from archsearch.studies.rungs import Rungs
-from archsearch.studies.verdicts import verdict
+from archsearch.studies.verdicts import missed_words, verdict
 
 PROPOSAL = "proposal"
 DUPLICATES_BEFORE_RANDOM = 20
@@ -108,7 +108,9 @@ class Driver:
     """One run of a study. The caller holds the study's lock.
 
     resolve: turns a chooser into a point of the space. announce: told in words what happened. on_look: called each
-    time round. free_pass_every: see RungOptions. objectives: as in the plan. stopped: whether it was asked to stop.
+    time round. free_pass_every: see RungOptions. objectives: as in the plan. companions: from the choices of a
+    proposal to those of trials that go with it, as the same structure at other learning rates; they follow at once, are
+    part of the same proposal, and may be stopped alone. stopped: whether it was asked to stop.
     """
 
     directory: StudyDirectory
@@ -123,12 +125,14 @@ class Driver:
     patience: Patience = Patience()
     announce: Callable[[str], None] = lambda text: None
     on_look: Callable[[], None] = lambda: None
+    companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: ()
     stopped: bool = False
     _live: dict[int, _Live] = field(default_factory=dict[int, _Live])
     _queue: list[_Waiting] = field(default_factory=list[_Waiting])
     _losses: dict[int, _Losses] = field(default_factory=dict[int, _Losses])
     _variants: dict[str, int] = field(default_factory=dict[str, int])
     _origins: dict[int, str] = field(default_factory=dict[int, str])
+    _leaders: dict[int, int] = field(default_factory=dict[int, int])
     _duplicates_in_a_row: int = 0
     _proposed: int = 0
     _intervals: deque[float] = field(default_factory=lambda: deque[float](maxlen=200))
@@ -170,6 +174,9 @@ class Driver:
                 trial.write_decision(decision)
         for number, trial in self.directory.trials().items():
             self._remember(number, trial.proposal() or {})
+        if self._leaders:  # only the newest can be without its companions: they are enqueued before anything else
+            newest = max(self._leaders.values())
+            self._enqueue_companions(newest, self.directory.trial(newest).proposal() or {})
         running = self.proposals.running()
         for number in running:  # before anything is told, so that the sampler sees what it saw
             if self.directory.trial(number).proposal() is None:
@@ -183,18 +190,21 @@ class Driver:
         result, proposal = trial.result(), trial.proposal() or {}
         if result is not None:
             self._tell(number, result)
+        elif proposal.get("missed") and proposal.get("duplicate_of") is None:
+            self._end(number, Outcome.OVER_BUDGET, missed_words(proposal["missed"]))
         else:
             self._queue_or_end(number, proposal.get("duplicate_of"))
 
     def _remember(self, number: int, proposal: Mapping[str, Any]) -> None:
         """Count a proposal that stands in the files."""
-        origin = str(proposal["origin"])
+        origin, leader = str(proposal["origin"]), proposal.get("leader")
         self._origins[number] = origin
+        self._leaders[number] = number if leader is None else int(leader)
         if proposal.get("duplicate_of") is not None:
-            self._duplicates_in_a_row += 1
+            self._duplicates_in_a_row += leader is None
             return
         self._variants[str(proposal["variant_hash"])] = number
-        if origin == PROPOSAL:
+        if origin == PROPOSAL and leader is None:
             self._duplicates_in_a_row = 0
             self._proposed += 1
 
@@ -243,11 +253,12 @@ class Driver:
         number = int(trial.number)
         point = self.resolve(self.suggest(trial))
         earlier = self._variants.get(point.variant_hash)
-        origin = self.proposals.origin(number)
+        origin, leader = self.proposals.origin(number), self.proposals.leader(number)
         record: dict[str, object] = {
             "number": number,
             "origin": origin,
-            "sampler": sampler if origin == PROPOSAL else "enqueued",
+            "sampler": sampler if origin == PROPOSAL and leader is None else "enqueued",
+            "leader": leader,
             "seed_index": 0,
             "duplicate_of": earlier,
             "variant_hash": point.variant_hash,
@@ -255,7 +266,14 @@ class Driver:
         }
         self.directory.trial(number).write_proposal(record)
         self._remember(number, record)
+        self._enqueue_companions(number, record)
         return number
+
+    def _enqueue_companions(self, number: int, proposal: Mapping[str, Any]) -> None:
+        """Propose what goes with a proposal next; those that are there already are not proposed again."""
+        if proposal.get("leader") is None and proposal.get("duplicate_of") is None:
+            for choices in self.companions(proposal["choices"]):
+                self.proposals.enqueue(choices, str(proposal["origin"]), leader=number)
 
     def _queue_or_end(self, number: int, duplicate_of: int | None) -> None:
         if duplicate_of is None:
@@ -302,7 +320,7 @@ class Driver:
         """Why a trial may not be stopped, if it may not."""
         if self._origins[number] != PROPOSAL:
             return "a baseline"
-        if self.free_pass_every and number % self.free_pass_every == self.free_pass_every - 1:
+        if self.free_pass_every and self._leaders[number] % self.free_pass_every == self.free_pass_every - 1:
             return "a free pass"
         return None
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from optuna.exceptions import StorageInternalError
@@ -35,13 +35,15 @@ def carry_out(
     announce: Callable[[str], None] = lambda text: None,
     on_begin: Callable[[], None] = lambda: None,
     on_look: Callable[[], None] = lambda: None,
+    companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: (),
 ) -> bool:
     """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end; whether it
     got there, and was not asked to stop before.
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
-    if the study asks something else. on_look: called each time the driver looks at the files.
+    if the study asks something else. on_look: called each time the driver looks at the files. companions: see
+    `Driver`.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
     holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
     """
@@ -90,6 +92,7 @@ def carry_out(
                 patience=patience or Patience(),
                 announce=announce,
                 on_look=on_look,
+                companions=companions,
             )
             stack.enter_context(terminable())
             stack.enter_context(_storage_errors(directory, storage))

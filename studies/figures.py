@@ -11,6 +11,8 @@ from archsearch.studies.wording import is_share, shown, spoken
 
 def _tones(evidence: Evidence) -> dict[int, str]:
     """A colour for every trial: the winner's, one for each baseline, grey."""
+    if evidence.entrants:
+        return {row.number: "muted" for row in evidence.rows}
     baselines = [row.number for row in evidence.rows if row.is_baseline]
     tones = {row.number: "muted" for row in evidence.rows}
     tones |= {number: f"tone{i % 8}" for i, number in enumerate(baselines)}
@@ -50,6 +52,8 @@ def trade_off(evidence: Evidence) -> list[Section]:
 
 
 def _label(evidence: Evidence, row: Row) -> str:
+    if evidence.entrants:
+        return ""
     if evidence.winner is not None and row.number == evidence.winner.number:
         return f"winner: {row.name}" if row.is_baseline else f"winner (trial {row.number})"
     return row.name if row.is_baseline else ""
@@ -61,12 +65,13 @@ def _hint(evidence: Evidence, row: Row) -> str:
 
 
 def learning_curves(evidence: Evidence) -> list[Section]:
-    """Each objective that changes with training, against the tokens seen."""
+    """Each objective that changes with training, against the tokens seen; of entrants the mean over their seeds."""
     tones = _tones(evidence)
     rows = sorted((row for row in evidence.rows if row.curve), key=lambda row: tones[row.number] != "muted")
     blocks: list[Block] = []
     for name in evidence.objectives:
         lines = [_curve(evidence, row, name, tones[row.number]) for row in rows]
+        lines += _mean_curves(evidence, name)
         lines = [line for line in lines if len(line.points) > 1]
         if not lines or all(len({y for _, y in line.points}) == 1 for line in lines):
             continue
@@ -79,9 +84,26 @@ def learning_curves(evidence: Evidence) -> list[Section]:
         drawing = plot(
             Axis("tokens, all tasks"), _axis(name), lines=lines, summary=f"{name} of every trial while it trained"
         )
-        caption = f"{spoken(name).capitalize()} on held-out data while training; grey: other trials, some stopped."
+        grey = "single seeds" if evidence.entrants else "other trials, some stopped"
+        caption = f"{spoken(name).capitalize()} on held-out data while training; grey: {grey}."
         blocks.append(Figure(drawing, caption))
     return [Section("Learning curves", blocks)] if blocks else []
+
+
+def _mean_curves(evidence: Evidence, name: str) -> list[Line]:
+    """The mean over the seeds of each entrant, where all of them have a value."""
+    lines: list[Line] = []
+    for index, entrant in enumerate(evidence.entrants):
+        curves = [{m.tokens: m.values.get(name) for m in r.curve} for r in evidence.rows if r.entrant == entrant]
+        curves = [curve for curve in curves if curve]
+        shared = sorted(set[int].intersection(*(set(curve) for curve in curves))) if curves else []
+        points: list[tuple[float, float]] = []
+        for tokens in shared:
+            values = [value for curve in curves if (value := curve[tokens]) is not None]
+            if len(values) == len(curves):
+                points.append((float(tokens), sum(values) / len(values)))
+        lines.append(Line(points, f"tone{index % 8}", entrant, f"{entrant}, mean of {len(curves)} seeds"))
+    return lines
 
 
 def _curve(evidence: Evidence, row: Row, name: str, tone: str) -> Line:

@@ -88,9 +88,13 @@ class Proposals:
         """Let go of the storage."""
         self._kept.close()
 
-    def enqueue(self, choices: Mapping[str, Any], origin: str) -> None:
-        """Propose `choices` before anything else; a point enqueued earlier is not enqueued again."""
-        self._study.enqueue_trial(dict(choices), user_attrs={"origin": origin}, skip_if_exists=True)
+    def enqueue(self, choices: Mapping[str, Any], origin: str, *, leader: int | None = None) -> None:
+        """Propose `choices` before anything else; a point enqueued earlier is not enqueued again.
+
+        leader: the trial that it is a companion of.
+        """
+        attributes = {"origin": origin} if leader is None else {"origin": origin, "leader": leader}
+        self._study.enqueue_trial(dict(choices), user_attrs=attributes, skip_if_exists=True)
 
     def waiting(self) -> int:
         """How many enqueued points nobody asked for yet."""
@@ -120,6 +124,10 @@ class Proposals:
     def origin(self, number: int) -> str:
         """`proposal`, or what the trial was enqueued as."""
         return str(self._frozen(number).user_attrs.get("origin", "proposal"))
+
+    def leader(self, number: int) -> int | None:
+        """The trial that this one is a companion of; None if it is none."""
+        return self._frozen(number).user_attrs.get("leader")
 
     def state(self, number: int) -> TrialState:
         """Optuna's state of the trial."""

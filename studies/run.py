@@ -14,20 +14,24 @@ from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.zoo import rules
+from archsearch.spaces.budgets import Setting, sized
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
-from archsearch.spaces.space import Space
+from archsearch.spaces.space import Point, Space
 from archsearch.studies import records
 from archsearch.studies.board import check_tensorboard
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import Limits
 from archsearch.studies.engine import carry_out
+from archsearch.studies.entrants import SEED, enqueued, entrant_points, entrant_records, resolve_seeded
 from archsearch.studies.executor import Executor
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
+from archsearch.studies.rates import at_other_rates
+from archsearch.studies.rungs import RungOptions
 from archsearch.studies.samplers import check_sampler
-from archsearch.studies.tasks.task import Task
+from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import COUNTS, counted
@@ -45,7 +49,8 @@ def run_study(
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
     announce: told in words what happens. on_look: called often while it runs. on_stop: called if it was asked to
-    stop and has not come to its end. workers: what trains; None is Ray.
+    stop and has not come to its end. workers: what trains; None is what the
+    configuration says.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
@@ -53,6 +58,7 @@ def run_study(
         config = read_config(StudyConfig, Path(config))
     space = config.load_space()
     tasks = config.tasks.build()
+    space = sized_for(space, tasks)
     plan = make_plan(config, space, tasks)
     check_models(space, plan, tasks)
     if config.tensorboard:
@@ -63,13 +69,16 @@ def run_study(
     ended = carry_out(
         directory,
         plan,
-        resolve=lambda choose: Candidate(space.resolve(choose), space.hash),
+        resolve=lambda choose: (
+            resolve_seeded(space, choose) if config.entrants else Candidate(space.resolve(choose), space.hash)
+        ),
         suggest=suggesting,
-        executor=lambda: (workers or ray_workers)(config),
+        executor=lambda: (workers or workers_of)(config),
         limits=Limits(config.trials, config.resources.time_limit),
         storage=config.storage,
         announce=announce,
         on_look=on_look,
+        companions=lambda choices: () if config.entrants else at_other_rates(choices, config.learning_rates),
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     if not ended:
@@ -77,11 +86,22 @@ def run_study(
     return directory
 
 
+def sized_for(space: Space, tasks: Mapping[str, Task]) -> Space:
+    """`space` with the sizes of every point solved for its budget, as the model of the first task costs. SpaceError for
+    a budget that names no rule.
+    """
+    first = next(iter(tasks.values()))
+    return sized(space, Setting(first.vocabulary, first.length))
+
+
 def check_models(space: Space, plan: Plan, tasks: Mapping[str, Task]) -> None:
     """Whether the baselines' models can be built, or the plainest point's where there are none: a size that fits none
     of them is a mistake in the question. ConfigError.
     """
-    points = {name: resolve(space, choices) for name, choices in plan.baselines.items()}
+    points = {
+        name: resolve(space, {path: value for path, value in choices.items() if path != SEED})
+        for name, choices in plan.baselines.items()
+    }
     for name, point in (points or {"the plainest point": space.resolve(lambda path, hole: middle(hole))}).items():
         try:
             counted(point.rule, point.model, point.layer, next(iter(tasks.values())))
@@ -122,27 +142,47 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
     """The question of a study. SpaceError, ConfigError if it has no answer."""
     tokens = task_tokens(config.tasks, space.budget)
     objectives = _objectives(config, tasks)
-    check_sampler(config.sampler, space.holes, list(objectives))
+    entrants = entrant_points(space, config.entrants)
+    asked, shown = _of_entrants(config, entrants)
+    if not entrants:
+        check_sampler(config.sampler, space.holes, list(objectives))
     return Plan(
         objectives=objectives,
-        rungs=config.rungs,
+        rungs=RungOptions(count=1, free_pass_every=0) if entrants else config.rungs,
         sampler=config.sampler,
         seed=config.seeds.search,
         total_tokens=sum(tokens.values()),
         holes=len(space.holes),
-        baselines={name: baseline(space, name, find_rule(name)) for name in config.baselines},
+        baselines=enqueued(entrants, config.seeds)
+        or {name: baseline(space, name, find_rule(name)) for name in config.baselines},
         question={
+            **asked,
             "space_hash": space.hash,
             "tasks": {name: {"data_hash": task.data_hash, "tokens": tokens[name]} for name, task in tasks.items()},
             "evaluations": config.evaluations,
         },
         details={
+            **shown,
             "space": str(space),
-            "space_name": config.space,
+            "space_name": config.space if isinstance(config.space, str) else "inline",
             "config": to_plain(config),
             "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
         },
     )
+
+
+def _of_entrants(config: StudyConfig, points: Mapping[str, Point]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a study of entrants fixes besides, before its first seed runs, and what its readers want to know of them."""
+    if not points:
+        return {}, {}
+    asked = {
+        "entrants": {name: point.variant_hash for name, point in points.items()},
+        "seeds": list(config.seeds.fresh),
+        "against": config.against or next(iter(points)),
+        "ties": dict(config.ties),
+        "part": Part.TEST.value,
+    }
+    return asked, {"entrants": entrant_records(points, config.entrants)}
 
 
 def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Direction]:
@@ -182,6 +222,18 @@ def _task_record(task: Task, tokens: int) -> dict[str, Any]:
         "data_hash": task.data_hash,
         "baselines": dict(task.baselines()),
     }
+
+
+def workers_of(config: StudyConfig) -> Executor:
+    """What trains, as the configuration says."""
+    return ray_workers(config) if config.resources.workers == "ray" else local_workers(config)
+
+
+def local_workers(config: StudyConfig) -> Executor:
+    """Processes of this machine that train."""
+    from archsearch.studies.local_executor import LocalExecutor
+
+    return LocalExecutor(config.resources)
 
 
 def ray_workers(config: StudyConfig) -> Executor:

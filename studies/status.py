@@ -37,7 +37,8 @@ def read_status(directory: StudyDirectory) -> Status:
     evidence = read_evidence(directory)
     config = read_study_config(directory.path)
     decisions = read_decisions(directory.rungs)
-    wanted = config.trials + len(evidence.plan["baselines"])
+    rates = 1 if config.entrants else max(1, len(config.learning_rates))
+    wanted = (config.trials + len(evidence.plan["baselines"])) * rates
     over = [row for row in evidence.rows if row.outcome is not None and not _is_duplicate(row)]
     running = [_running(evidence, row) for row in evidence.rows if row.outcome is None]
     slots = config.resources.concurrent or max(1, len(running))

@@ -16,7 +16,7 @@ class Mark:
     """A point. tone: a CSS class of the page (`winner`, `tone0` .. `tone7`, `muted`). label: beside it, if any; hint:
     on hover.
 
-    hollow: drawn as a ring.
+    hollow: drawn as a ring. across, up: (low, high) of an interval of x and of y, drawn as a thin cross, if any.
     """
 
     x: float
@@ -25,6 +25,8 @@ class Mark:
     label: str = ""
     hint: str = ""
     hollow: bool = False
+    across: tuple[float, float] | None = None
+    up: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class Line:
 
 def plot(x: Axis, y: Axis, *, lines: Sequence[Line] = (), marks: Sequence[Mark] = (), summary: str) -> str:
     """A drawing of lines below marks. summary: what it shows, for those who do not see it."""
-    xs = [p[0] for line in lines for p in line.points] + [mark.x for mark in marks]
-    ys = [p[1] for line in lines for p in line.points] + [mark.y for mark in marks]
+    xs = [p[0] for line in lines for p in line.points] + [x for m in marks for x in (m.x, *(m.across or ()))]
+    ys = [p[1] for line in lines for p in line.points] + [y for m in marks for y in (m.y, *(m.up or ()))]
     across = fitted(x, xs, LEFT, WIDTH - RIGHT)
     up = fitted(y, ys, HEIGHT - BOTTOM, TOP)
     parts = [_grid(across, up)]
@@ -94,7 +96,22 @@ def _mark(mark: Mark, across: Scale, up: Scale) -> str:
     radius = 6 if mark.tone == "winner" else 4.5
     hint = mark.hint or f"{mark.label} ({compact(mark.x)}, {compact(mark.y)})"
     place = f'cx="{at_x:.1f}" cy="{at_y:.1f}" r="{radius}"'
-    return f'<circle class="{style} {mark.tone}" {place}><title>{escape(hint)}</title></circle>'
+    return (
+        _cross(mark, across, up) + f'<circle class="{style} {mark.tone}" {place}><title>{escape(hint)}</title></circle>'
+    )
+
+
+def _cross(mark: Mark, across: Scale, up: Scale) -> str:
+    """The intervals of a mark."""
+    at_x, at_y = across.place(mark.x), up.place(mark.y)
+    drawn = ""
+    if mark.across is not None:
+        low, high = map(across.inside, mark.across)
+        drawn += f'<path class="line whisker {mark.tone}" d="M{low:.1f} {at_y:.1f}H{high:.1f}"/>'
+    if mark.up is not None:
+        low, high = map(up.inside, mark.up)
+        drawn += f'<path class="line whisker {mark.tone}" d="M{at_x:.1f} {low:.1f}V{high:.1f}"/>'
+    return drawn
 
 
 def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Scale) -> list[str]:

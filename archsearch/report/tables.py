@@ -17,7 +17,7 @@ class Column:
     """One column. key: of the rows. title: of the head. digits: decimals of numbers; None shows 4 significant digits.
 
     percent: numbers are shares, shown as percent. bar: numbers are drawn as bars too, from 0 to the column's largest.
-    unit: of the numbers, in the head. wide: words that should not be broken into many lines.
+    unit: of the numbers, in the head. wide: words that should not be broken into many lines. quiet: in grey.
     """
 
     key: str
@@ -27,6 +27,7 @@ class Column:
     bar: bool = False
     unit: str = ""
     wide: bool = False
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,9 @@ def _title(column: Column) -> str:
 def _side(table: Table, column: Column) -> str:
     values = [row.get(column.key) for row in table.rows]
     numeric = all(value is None or _is_number(value) for value in values) and any(v is not None for v in values)
-    return ' class="number"' if numeric else (' class="wide"' if column.wide else "")
+    given = (("number", numeric), ("wide", column.wide and not numeric), ("quiet", column.quiet))
+    names = " ".join(name for name, is_given in given if is_given)
+    return f' class="{names}"' if names else ""
 
 
 def _is_number(value: Cell) -> TypeGuard[int | float]:

@@ -1,0 +1,61 @@
+"""A/A studies: the verdict code finds no winner where there is none, and finds one that is planted."""
+
+import numpy as np
+import pytest
+
+from archsearch.errors import StudyError
+from archsearch.studies.aa import Setting, Trained, simulate
+from archsearch.studies.comparison import Strictness
+from archsearch.studies.fronts import Direction
+
+SETTING = Setting(studies=300)
+
+
+def pool(size: int = 64, *, seed: int = 0, shape: str = "normal") -> dict[str, Trained]:
+    random = np.random.default_rng(seed)
+    values = random.normal(size=size) if shape == "normal" else (random.random(size) < 0.2).astype(float)
+    return {"loss": Trained(Direction.MINIMIZE, [float(v) for v in values])}
+
+
+@pytest.mark.parametrize("shape", ["normal", "bimodal"])
+def test_equal_rules_rarely_win_and_intervals_cover(shape: str) -> None:
+    figures = simulate(pool(shape=shape), SETTING).objectives["loss"]
+    assert figures.false_winners <= 0.05 and figures.false_losers <= 0.05
+    assert figures.coverage >= 0.90
+    assert figures.comparisons == 900 and sum(figures.words.values()) == 900
+
+
+def test_normal_values_are_covered_as_often_as_promised() -> None:
+    figures = simulate(pool(), Setting(studies=1000)).objectives["loss"]
+    assert figures.coverage == pytest.approx(0.95, abs=0.02)
+    assert figures.deviation == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_lax_verdict_is_found_out() -> None:
+    """At level 0.5 every second study has a false winner or loser: the figures see what they are there to see."""
+    figures = simulate(pool(), SETTING, Strictness(level=0.5)).objectives["loss"]
+    assert figures.false_winners > 0.15 and figures.coverage < 0.6
+
+
+def test_documents_of_a_pool_are_judged_too() -> None:
+    random = np.random.default_rng(1)
+    sizes = np.full(8, 100.0)
+    bits = 400 + 5 * random.normal(size=(48, 1)) + 5 * random.normal(size=(48, 8))
+    trained = Trained(Direction.MINIMIZE, [float(b) for b in bits.sum(1) / 800], 0.0, bits, sizes)
+    figures = simulate({"bits_per_byte": trained}, Setting(studies=50)).objectives["bits_per_byte"]
+    assert figures.false_winners <= 0.1 and figures.coverage >= 0.9
+
+
+def test_halves_share_no_seed_and_are_left_out_when_too_small() -> None:
+    found = simulate(pool(48), Setting(studies=20))
+    assert len(found.halves) == 2 and all(half["loss"].comparisons == 60 for half in found.halves)
+    assert simulate(pool(40), Setting(studies=20)).halves == []
+
+
+def test_a_pool_too_small_for_a_study_is_refused() -> None:
+    with pytest.raises(StudyError, match="needs a pool of 24 trained seeds; got 23; train more or ask for fewer"):
+        simulate(pool(23), SETTING)
+
+
+def test_the_same_pool_gives_the_same_figures() -> None:
+    assert simulate(pool(), Setting(studies=30)).record() == simulate(pool(), Setting(studies=30)).record()
