@@ -35,6 +35,8 @@ from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import COUNTS, counted
+from archsearch.studies.training.parallel import check_shares
+from archsearch.studies.training.run import steps_of
 from archsearch.typed_data import to_plain
 
 
@@ -63,6 +65,10 @@ def run_study(
     check_models(space, plan, tasks)
     if config.tensorboard:
         check_tensorboard()
+    if config.resources.ranks > 1:
+        for task in tasks.values():
+            sequences, _ = steps_of(task, space.training, task.length)
+            check_shares(sequences, config.resources.ranks, graphs=config.graphs)
     if config.resources.ray_address is None:
         check_machine(config)
     directory = StudyDirectory(config.directory)
@@ -241,4 +247,10 @@ def ray_workers(config: StudyConfig) -> Executor:
     from archsearch.studies.body import TrainingBody
     from archsearch.studies.ray_executor import RayExecutor
 
-    return RayExecutor(lambda given: TrainingBody(given.cpus, given.gpus or 0.0), config.resources)
+    asked = config.resources
+    if asked.ranks == 1:
+        return RayExecutor(lambda given: TrainingBody(given.cpus, given.gpus or 0.0), asked)
+    from archsearch.studies.ray_group import GroupExecutor
+
+    threads = max(1, asked.cpus // asked.ranks)
+    return GroupExecutor(lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0), asked)
