@@ -65,12 +65,12 @@ def run_study(
     check_models(space, plan, tasks)
     if config.tensorboard:
         check_tensorboard()
+    if config.resources.ray_address is None:
+        check_machine(config)
     if config.resources.ranks > 1:
         for task in tasks.values():
             sequences, _ = steps_of(task, space.training, task.length)
             check_shares(sequences, config.resources.ranks, graphs=config.graphs)
-    if config.resources.ray_address is None:
-        check_machine(config)
     directory = StudyDirectory(config.directory)
     ended = carry_out(
         directory,
