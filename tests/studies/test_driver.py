@@ -397,3 +397,16 @@ def test_a_stopped_study_travels_as_one_archive_and_goes_on_elsewhere(
     assert summary(tmp_path / "elsewhere/deep") == summary(tmp_path / "whole")
     told_of = [path for path in (tmp_path / "elsewhere/deep").rglob("*.json*") if str(tmp_path) in path.read_text()]
     assert told_of == [], "no file names the place where the study was"
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/proc/study", "a study needs a directory that can be made; /proc/study cannot: No such file or directory"),
+        ("/dev/null/study", "a study needs a directory that can be made; /dev/null/study cannot: Not a directory"),
+    ],
+)
+def test_a_directory_that_cannot_be_is_refused_in_one_line(run: Run, place: str, message: str) -> None:
+    with pytest.raises(StudyError) as error:
+        run(trials=1, directory=place)
+    assert str(error.value) == f"{message}; choose another"
