@@ -33,6 +33,7 @@ from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import COUNTS, counted
+from archsearch.studies.training.timing import STEP_TIME
 from archsearch.typed_data import to_plain
 
 
@@ -183,7 +184,7 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
         if direction is not own.get(name, direction):
             wanted = own[name].value
             raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
-    _check_measured([name for name in config.objectives if name not in (*own, *COUNTS)], tasks, list(own))
+    _check_measured([name for name in config.objectives if name not in (*own, *COUNTS, STEP_TIME)], tasks, list(own))
     return dict(config.objectives)
 
 
@@ -191,7 +192,7 @@ def _check_measured(names: Sequence[str], tasks: Mapping[str, Task], own: Sequen
     """Whether an evaluation has a value of each name; asked of a model that knows nothing."""
     if not names:
         return
-    measured = [*own, *COUNTS]
+    measured = [*own, *COUNTS, STEP_TIME]
     for task in tasks.values():
         measured += task.evaluate(lambda tokens, task=task: torch.zeros(*tokens.shape, task.vocabulary))
     for name in names:

@@ -18,6 +18,7 @@ from archsearch.spaces.options import Training
 from archsearch.studies.outcomes import Unstable
 from archsearch.studies.tasks.task import Forward, Part, Task
 from archsearch.studies.tasks.text import Text
+from archsearch.studies.training.card import training_on
 from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import half_precision, steps_of
 from archsearch.studies.training.together.folding import fold, why_not_folded
@@ -204,14 +205,14 @@ class _Group:
     def _trained(self, trials: list[_Trial], target: float) -> tuple[list[dict[str, float] | Exception], float]:
         """The values of every trial at `target`, or what its evaluation raised; seconds of training of one trial."""
         self._stack(trials)
-        with self.times.spent("training"):
+        with training_on(self.device), self.times.spent("training"):
             began = time.perf_counter()
             for name, stack in self.stacks.items():
                 stack.advance(round(target * self.courses[name].steps))
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             seconds = (time.perf_counter() - began) / len(trials)
-        with self.times.spent("evaluating"):
+        with training_on(self.device), self.times.spent("evaluating"):
             return self._evaluate(trials), seconds
 
     def _stack(self, trials: list[_Trial]) -> None:
