@@ -32,6 +32,11 @@ def _structure_of(assignment: Assignment) -> str:
     return structure_of(assignment.number, proposal)
 
 
+def has_result(assignment: Assignment) -> bool:
+    """Whether the trial ended in this attempt."""
+    return StudyDirectory(assignment.study).trial(assignment.number).result() is not None
+
+
 @dataclass(frozen=True, slots=True)
 class _Fellow:
     """A trial of the crew. known: its sizes and costs."""

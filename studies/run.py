@@ -23,7 +23,7 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import Limits
 from archsearch.studies.engine import carry_out
 from archsearch.studies.entrants import SEED, enqueued, entrant_points, entrant_records, resolve_seeded
-from archsearch.studies.executor import Executor
+from archsearch.studies.executor import Executor, Resources
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
@@ -229,6 +229,13 @@ def local_workers(config: StudyConfig) -> Executor:
 def ray_workers(config: StudyConfig) -> Executor:
     """Ray actors that train, on this machine or the cluster that the configuration names."""
     from archsearch.studies.body import TrainingBody
+    from archsearch.studies.ray_crews import RayCrews
     from archsearch.studies.ray_executor import RayExecutor
 
-    return RayExecutor(lambda given: TrainingBody(given.cpus, given.gpus or 0.0), config.resources)
+    def body(given: Resources) -> TrainingBody:
+        return TrainingBody(given.cpus, given.gpus or 0.0)
+
+    resources = config.resources
+    shared = resources.gpus is not None and 0 < resources.gpus < 1
+    together = resources.together or (round(1 / (resources.gpus or 1)) if shared else 1)
+    return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)
