@@ -110,7 +110,9 @@ def grid(resolve: Callable[[Choose], object], options: SamplerOptions, seed: int
     for _, choices in structures(fill):
         points.append(choices)
         if len(points) > LARGEST_GRID:
-            raise ConfigError(f"sampler.kind grid takes at most {LARGEST_GRID:,} points; the space has more; use random")
+            raise ConfigError(
+                f"sampler.kind grid takes at most {LARGEST_GRID:,} points; the space has more; use random"
+            )
     random.Random(seed).shuffle(points)
     return points
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from archsearch.errors import ConfigError
 from archsearch.mixers.models.language_model import LanguageModel
@@ -73,16 +74,15 @@ def train_together(members: Sequence[Member], end: End, *, most: int | None = No
 class _Trial:
     """A member, and how far it has come."""
 
-    def __init__(self, number: int, member: Member, layouts: Mapping[str, Layout]) -> None:
+    def __init__(self, number: int, member: Member, first: "_FirstRows") -> None:
         self.number, self.plan, self.supervisor = number, member.plan, member.supervisor
         self.checkpoints = member.checkpoints
         self.fraction, self.seconds = 0.0, 0.0
         self.lanes: dict[str, Lane] = {}
         for entry in self.plan.entries:
             name = entry.task.name
-            weights = layouts[name].row(dict(build_entry(self.plan, entry.task).named_parameters()))
-            plan = self.plan
-            self.lanes[name] = Lane.fresh(layouts[name], weights, plan.training, plan.seed, plan.device)
+            plan, layout = self.plan, first.layouts[name]
+            self.lanes[name] = Lane.fresh(layout, first.row(plan, entry.task), plan.training, plan.seed, plan.device)
 
     def resume(self) -> None:
         """Go back to the newest checkpoint, if there is one."""
@@ -105,6 +105,21 @@ class _Trial:
         return next((lane.fault for lane in self.lanes.values() if lane.fault), "")
 
 
+class _FirstRows:
+    """Rows of parameters before the first step; those of one seed are drawn once."""
+
+    def __init__(self, layouts: Mapping[str, Layout]) -> None:
+        self.layouts = layouts
+        self._drawn: dict[tuple[str, int], Tensor] = {}
+
+    def row(self, plan: Plan, task: Task) -> Tensor:
+        """[P] of the model of a task, on the CPU."""
+        key = (task.name, plan.seed)
+        if key not in self._drawn:
+            self._drawn[key] = self.layouts[task.name].row(dict(build_entry(plan, task).named_parameters()))
+        return self._drawn[key]
+
+
 class _Group:
     """The trials that still train, and the batched models of those that trained last."""
 
@@ -114,7 +129,7 @@ class _Group:
         self.device = plan.device
         self.models = {entry.task.name: _folded(plan, entry.task) for entry in plan.entries}
         self.courses = {entry.task.name: _course(plan, entry.task, entry.tokens, threads) for entry in plan.entries}
-        layouts = {name: Layout.of(model) for name, model in self.models.items()}
+        first = _FirstRows({name: Layout.of(model) for name, model in self.models.items()})
         self.grid = evaluation_grid(plan.evaluations, members[0].supervisor.rung_fractions)
         self.due = evaluation_grid(1, members[0].supervisor.rung_fractions)
         self.times = Times(len(members))
@@ -123,7 +138,7 @@ class _Group:
         self.stacked: list[_Trial] = []
         self.live: list[_Trial] = []
         for number, member in enumerate(members):
-            trial = _Trial(number, member, layouts)
+            trial = _Trial(number, member, first)
             if self._holds(trial, trial.resume):
                 self.live.append(trial)
 
