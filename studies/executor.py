@@ -16,7 +16,7 @@ class Resources:
     concurrent: trials at a time; None is as many as fit. ray_address: a running cluster to join, or "auto"; None
     starts one on this machine. time_limit: seconds after which no new trial begins; None is no limit. workers: what
     carries trials, "ray" or processes of this machine, "local". together: how many trials that differ in seed and rates
-    alone may train as one batched model in one local process; None is as many as share a GPU, one without a GPU.
+    alone may train as one batched model in one process; None is as many as share a GPU, one without a GPU.
     processes: of one trial, which share its batches; None is one a GPU.
     """
 

@@ -19,8 +19,7 @@ import torch
 from archsearch.errors import StudyError
 from archsearch.studies.body import TrainingBody
 from archsearch.studies.clerk import Assignment
-from archsearch.studies.crew import gathered, work_together
-from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.crew import gathered, has_result, work_together
 from archsearch.studies.executor import Departure, Resources
 
 CONTEXT = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
@@ -145,7 +144,7 @@ class LocalExecutor:
 
     def _ended(self, worker: _Worker) -> list[Departure]:
         """The trials of a group that have their results while it goes on."""
-        found = [each for each in worker.running() if _has_result(each)]
+        found = [each for each in worker.running() if has_result(each)]
         worker.ended |= {assignment.number for assignment in found}
         return [Departure(assignment, "") for assignment in found]
 
@@ -164,7 +163,7 @@ class LocalExecutor:
         else:
             worker.process.kill()
             self._bury(worker)
-        return [Departure(assignment, "" if _has_result(assignment) else cause) for assignment in rest]
+        return [Departure(assignment, "" if has_result(assignment) else cause) for assignment in rest]
 
     def _new_worker(self, device: int) -> _Worker:
         ours, theirs = CONTEXT.Pipe()
@@ -208,10 +207,6 @@ def _leave_with(alive: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         alive.recv()
     os._exit(1)
-
-
-def _has_result(assignment: Assignment) -> bool:
-    return StudyDirectory(assignment.study).trial(assignment.number).result() is not None
 
 
 def _fits(most: int, resources: Resources, share: float) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Training
 from archsearch.studies.tasks.task import Part, Task
+from archsearch.studies.training.card import training_on
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from archsearch.studies.training.graph import check_graphs
 from archsearch.studies.training.parallel import ParallelRun, Ranks, check_together
@@ -221,16 +222,18 @@ class _Trial:
     def advance(self, fraction: float, watch: Watch | None) -> None:
         """Train every run until `fraction`."""
         start = time.perf_counter()
-        for run in self.runs:
-            run.advance(fraction, watch)
+        with training_on(self.plan.device):
+            for run in self.runs:
+                run.advance(fraction, watch)
         self.fraction = fraction
         self.seconds += time.perf_counter() - start
 
     def evaluate(self) -> dict[str, float]:
         """The values of all tasks, and the constants."""
         values = dict(self.plan.constants or {})
-        for run in self.runs:
-            values |= run.evaluate(self.plan.part)
+        with training_on(self.plan.device):
+            for run in self.runs:
+                values |= run.evaluate(self.plan.part)
         return values
 
     def keep(self) -> None:
