@@ -38,6 +38,15 @@ RuleName = Annotated[
         show_default=False,
     ),
 ]
+RuleOrSpace = Annotated[
+    str,
+    typer.Argument(
+        metavar="RULE",
+        help="A name of the zoo or of a ready space, path/to/file.py (its RULE or SPACE), path/to/file.py:NAME, "
+        "or a space's path/to/file.yaml.",
+        show_default=False,
+    ),
+]
 RuleNames = Annotated[
     list[str], typer.Argument(metavar="RULE...", help="Rules to time side by side.", show_default=False)
 ]
@@ -80,9 +89,24 @@ def rules(*, json: Json = False) -> None:
     list_rules(json=json)
 
 
-@app.command(epilog="Example: archsearch show q_delta")
-def show(rule: RuleName, *, json: Json = False) -> None:
-    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token, spectrum and stability."""
+@app.command(epilog="Example: archsearch show q_delta, or archsearch show delta_family --points 3")
+def show(
+    rule: RuleOrSpace,
+    *,
+    points: Annotated[int, typer.Option(min=0, help="Of a space: draw so many points.")] = 0,
+    json: Json = False,
+) -> None:
+    """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token, spectrum and stability.
+
+    Of a space: its holes, its structures, how many of them are distinct rules.
+    """
+    from archsearch.spaces.lookup import space_or_none
+
+    if (space := space_or_none(rule)) is not None:
+        from archsearch.spaces.commands import show_space
+
+        show_space(space, rule, json=json, points=points)
+        return
     from archsearch.mixers.lookup import find_rule, names_of
 
     found = find_rule(rule)
@@ -175,6 +199,21 @@ def train(config: Config, overrides: Overrides = None) -> None:
     from archsearch.studies import commands
 
     commands.train(config, overrides or [])
+
+
+@study.command("check", epilog="Example: archsearch study check studies/configs/quickstart.yaml")
+def check_study(
+    source: Source,
+    overrides: Overrides = None,
+    *,
+    points: Annotated[int, typer.Option(min=1, help="How many points of a space with more structures.")] = 64,
+    json: Json = False,
+) -> None:
+    """Without training: build what the study draws, say what a trial costs, name every point that cannot be."""
+    from archsearch.studies import commands
+
+    if not commands.check(source, overrides or [], points=points, json=json):
+        raise typer.Exit(2)
 
 
 @study.command(epilog="Example: archsearch study run studies/configs/quickstart.yaml trials=20")

@@ -11,8 +11,9 @@ import dataclasses
 import itertools
 import keyword
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, cast
 
 from archsearch.errors import HoleError
@@ -30,7 +31,7 @@ class OneOf:
     name: str | None = None
 
     def __str__(self) -> str:
-        keys = [f"{label}={_text(option)}" for label, option in zip(self.labels, self.options, strict=True)]
+        keys = [f"{label}={as_label(option)}" for label, option in zip(self.labels, self.options, strict=True)]
         return f"one_of({', '.join(keys + _name(self.name))})"
 
 
@@ -75,7 +76,7 @@ def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
             raise HoleError(
                 f"a label of one_of must be an identifier; got {label!r}. Write one_of(first=..., second=...)"
             )
-    labels = (*(_text(option) for option in options), *labelled)
+    labels = (*(as_label(option) for option in options), *labelled)
     if not labels:
         raise HoleError("one_of needs at least one option; got none. Write one_of(a, b) or one_of(first=a, second=b)")
     twice = sorted({label for label in labels if labels.count(label) > 1})
@@ -131,6 +132,38 @@ def holes(tree: Any) -> dict[str, Hole]:
     return found
 
 
+def ways(tree: Any, decided: Collection[str] = ()) -> int:
+    """In how many ways the holes of `tree` can be filled; a range of numbers counts as one, and so do the holes at the
+    paths `decided`, with all in their options.
+    """
+    paths = {position: path for position, path, _ in _labelled(tree)}
+    return _ways(tree, (), paths, frozenset(decided))
+
+
+def _ways(node: Any, position: tuple[Any, ...], paths: Mapping[Any, str], decided: frozenset[str]) -> int:
+    """Of the holes below `position`; those at `decided` paths are filled already."""
+    near = {paths[place]: (place, hole) for place, hole in reversed(list(_nearest(node, position)))}
+    open_holes = {path: each for path, each in near.items() if path not in decided}
+    decided |= open_holes.keys()
+    return math.prod(_ways_of(hole, place, paths, decided) for place, hole in open_holes.values())
+
+
+def _ways_of(hole: Hole, position: tuple[Any, ...], paths: Mapping[Any, str], decided: frozenset[str]) -> int:
+    if isinstance(hole, OneOf):
+        options = zip(hole.labels, hole.options, strict=True)
+        return sum(_ways(option, (*position, label), paths, decided) for label, option in options)
+    return len(range(hole.low, hole.high + 1, hole.step)) if isinstance(hole, Integer) else 1
+
+
+def _nearest(node: Any, position: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Hole]]:
+    """The holes that no other hole holds, with their positions."""
+    if is_hole(node):
+        yield position, node
+        return
+    for key, _, child in _children(node):
+        yield from _nearest(child, (*position, key))
+
+
 def resolve(tree: Any, choose: Choose | Mapping[str, Chosen]) -> Any:
     """`tree` with every hole filled. A mapping must name a choice for each hole met, and no other path of the tree's
     holes is required.
@@ -166,9 +199,9 @@ def replaying(choices: Mapping[str, Chosen], paths: Iterable[str]) -> Choose:
 
     def choose(path: str, hole: Hole) -> Chosen:
         if path not in choices:
-            raise HoleError(f"hole {path!r} is open; give it {_domain(hole)}")
+            raise HoleError(f"hole {path!r} is open; give it {domain(hole)}")
         if isinstance(hole, OneOf) and choices[path] not in hole.labels:
-            raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {choices[path]!r}")
+            raise HoleError(f"hole {path!r} takes {domain(hole)}; got {choices[path]!r}")
         return choices[path]
 
     return choose
@@ -184,7 +217,7 @@ def _fill(node: Any, position: tuple[Any, ...], paths: Mapping[Any, str], choose
     if not isinstance(hole, OneOf):
         return _number(path, hole, chosen)
     if chosen not in hole.labels:
-        raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {chosen!r}")
+        raise HoleError(f"hole {path!r} takes {domain(hole)}; got {chosen!r}")
     label = str(chosen)
     return _fill(hole.options[hole.labels.index(label)], (*position, label), paths, choose)
 
@@ -197,11 +230,12 @@ def _number(path: str, hole: Uniform | Integer, chosen: Chosen) -> float | int:
         or not hole.low <= cast(float, chosen) <= hole.high
         or (whole and (cast(int, chosen) - hole.low) % hole.step)
     ):
-        raise HoleError(f"hole {path!r} takes {_domain(hole)}; got {chosen!r}")
+        raise HoleError(f"hole {path!r} takes {domain(hole)}; got {chosen!r}")
     return cast(int, chosen) if whole else float(chosen)
 
 
-def _domain(hole: Hole) -> str:
+def domain(hole: Hole) -> str:
+    """What a hole takes, in words."""
     if isinstance(hole, OneOf):
         return f"one of {_list(hole.labels)}"
     if isinstance(hole, Integer):
@@ -289,8 +323,9 @@ def _named(name: str | None) -> str | None:
     return name
 
 
-def _text(option: Any) -> str:
-    return "none" if option is None else str(option)
+def as_label(option: Any) -> str:
+    """What an option without a label of its own is called."""
+    return "none" if option is None else str(option.value if isinstance(option, Enum) else option)
 
 
 def _name(name: str | None) -> list[str]:

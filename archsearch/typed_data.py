@@ -5,11 +5,12 @@ A field may be a number, text, bool, None, an Enum (by its value), a dataclass, 
 """
 
 import dataclasses
+import functools
 import difflib
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -17,6 +18,16 @@ from typing import Any, TypeVar, cast
 from archsearch.errors import ArchsearchError, ConfigError
 
 T = TypeVar("T")
+
+Read = Callable[[object, object, str], object]
+"""(type, plain data, dotted key) to a value."""
+
+Instead = Callable[[object, object, str, Read], object]
+"""(type, plain data, dotted key, how the rest is read) to a value that stands in for one of the type, as a hole does;
+or `NOTHING`, for what is read as it stands.
+"""
+
+NOTHING = object()
 
 _SIMPLE: dict[object, str] = {
     int: "an integer",
@@ -28,12 +39,13 @@ _SIMPLE: dict[object, str] = {
 }
 
 
-def from_plain(kind: type[T], data: object, where: str) -> T:
-    """Build a dataclass of `kind` from nested dicts, lists and scalars; `where` names their source in errors.
+def from_plain(kind: type[T], data: object, where: str, instead: Instead | None = None) -> T:
+    """Build a dataclass of `kind` from nested dicts, lists and scalars; `where` names their source in errors. instead:
+    asked first about every value.
 
     Raises ConfigError for unknown or missing keys and wrong types; errors of a dataclass's own checks keep their class.
     """
-    return cast(T, _Reader(kind, where).value(kind, data, ""))
+    return cast(T, _Reader(kind, where, instead).value(kind, data, ""))
 
 
 def to_plain(value: object) -> object:
@@ -84,11 +96,16 @@ def _wrapped(value: object, hint: object) -> object:
 class _Reader:
     """One walk over plain data; holds what errors need: the root's keys and the source's name."""
 
-    def __init__(self, root: type, where: str) -> None:
+    def __init__(self, root: type, where: str, instead: Instead | None) -> None:
         self.root = root
         self.where = where
+        self.instead = instead
 
     def value(self, hint: object, data: object, key: str) -> object:
+        found = NOTHING if self.instead is None else self.instead(hint, data, key, self.value)
+        return self.plain(hint, data, key) if found is NOTHING else found
+
+    def plain(self, hint: object, data: object, key: str) -> object:
         origin = typing.get_origin(hint)
         if origin in (typing.Union, types.UnionType):
             return self.union(typing.get_args(hint), data, key)
@@ -203,6 +220,7 @@ class _Reader:
         return ConfigError(f"unknown key {path} in {self.where}; {advice}")
 
 
+@functools.cache
 def _hints(kind: type) -> dict[str, object]:
     names = {field.name for field in dataclasses.fields(kind) if field.init}
     return {name: hint for name, hint in typing.get_type_hints(kind).items() if name in names}

@@ -4,6 +4,7 @@ The file is run as it stands at the call; nothing is cached, and nothing is writ
 """
 
 import sys
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from traceback import extract_tb
@@ -36,6 +37,15 @@ def load_value(reference: str, kind: type[T], *, default: str, error: type[Archs
     if not isinstance(value, kind):
         raise error(f"{path}:{name} must be a {kind.__name__}; got {type(value).__name__}")
     return value
+
+
+def find_value(reference: str, defaults: Sequence[str], *, error: type[ArchsearchError]) -> object | None:
+    """The value that `reference` names, of any type; without `:NAME` the first of `defaults` that the file defines,
+    None where it defines none. Raises as `load_value`.
+    """
+    path, name = _parts(reference, "")
+    values = vars(_run(path, error))
+    return next((values[each] for each in ((name,) if name else defaults) if each in values), None)
 
 
 def _parts(reference: str, default: str) -> tuple[Path, str]:

@@ -12,7 +12,7 @@ Wherever a mask is 1 the exponent is <= 0, and no other exponential is formed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import cast
@@ -31,16 +31,22 @@ def default_chunk(form: NormalForm) -> int:
     return max(8, 32 // max(1, len(form.rows)))
 
 
-def run(form: NormalForm, call: Call, chunk_size: int | None) -> Result:
-    """All chunks of all sequences."""
+Pairs = Callable[[Tensor], Tensor]
+"""What becomes of L before it is solved."""
+
+
+def _exact(lower: Tensor) -> Tensor:
+    return lower
+
+
+def run(form: NormalForm, call: Call, chunk_size: int | None, *, pairs: Pairs = _exact) -> Result:
+    """All chunks of all sequences. `pairs` is for whoever asks what rounding L would do."""
     chunk = chunk_size or default_chunk(form)
     tensors = spread(form, call)
     if call.cu_seqlens is None:
-        return _sequence(form, call, tensors, initial(call), chunk)
-    results = [
-        _sequence(form, call, {name: x[:, start:end] for name, x in tensors.items()}, initial(call)[n : n + 1], chunk)
-        for n, (start, end) in enumerate(call.spans)
-    ]
+        return _sequence(form, call, tensors, initial(call), chunk, pairs)
+    pieces = [{name: x[:, start:end] for name, x in tensors.items()} for start, end in call.spans]
+    results = [_sequence(form, call, piece, initial(call)[n : n + 1], chunk, pairs) for n, piece in enumerate(pieces)]
     return Result(
         torch.cat([result.output for result in results], dim=1), torch.cat([result.state for result in results])
     )
@@ -66,7 +72,9 @@ class Decays:
         return self.whole.shape[-1] > 1
 
 
-def _sequence(form: NormalForm, call: Call, tensors: Mapping[str, Tensor], state: Tensor, chunk: int) -> Result:
+def _sequence(
+    form: NormalForm, call: Call, tensors: Mapping[str, Tensor], state: Tensor, chunk: int, pairs: Pairs
+) -> Result:
     length = next(iter(tensors.values())).shape[1]
     if length == 0:
         return Result(state.new_zeros((call.batch, 0, call.value_heads, call.value_dim)).to(call.output_dtype), state)
@@ -75,7 +83,7 @@ def _sequence(form: NormalForm, call: Call, tensors: Mapping[str, Tensor], state
     signs = {decay.sign.name for decay in form.decays if decay.sign is not None}
     chunked = {name: torch.where(x == 0, 1.0, x) if name in signs else x for name, x in chunked.items()}
     present = _chunked(state.new_ones((call.batch, length, call.value_heads, 1)), chunk)
-    output, state = _chunks(form, call, chunked, present, state)
+    output, state = _chunks(form, call, chunked, present, state, pairs)
     output = output.flatten(2, 3)[:, :, :length].transpose(1, 2)
     return Result(output.to(call.output_dtype), state)
 
@@ -90,7 +98,7 @@ def _chunked(x: Tensor, chunk: int) -> Tensor:
 
 
 def _chunks(
-    form: NormalForm, call: Call, tensors: Mapping[str, Tensor], present: Tensor, state: Tensor
+    form: NormalForm, call: Call, tensors: Mapping[str, Tensor], present: Tensor, state: Tensor, pairs: Pairs
 ) -> tuple[Tensor, Tensor]:
     """`present` [B, HV, N, C, 1] is 1 at real tokens and 0 at the padding, which must not decay either."""
     decays = _decays(form, tensors, present)
@@ -102,7 +110,7 @@ def _chunks(
     extra = bonus(form.read, tensors, q)
     q = _signed(q, decays, form.read.decays)
 
-    lower = _gram(a, ga, b, gb, stages.rows, decays, len(form.rows))
+    lower = pairs(_gram(a, ga, b, gb, stages.rows, decays, len(form.rows)))
     unit = lower + torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
     known = torch.cat([u, a * ga.exp()], dim=-1)
     solved = cast(Tensor, torch.linalg.solve_triangular(unit, known, upper=False, unitriangular=True))

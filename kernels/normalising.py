@@ -4,6 +4,8 @@ the query reads from it. The backends know nothing of it: they see wider values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,14 @@ from archsearch.lowering import NormalForm
 
 ALIGNED = 16
 """Columns of which the generated kernels take a multiple without a remainder."""
+
+
+def normalised(form: NormalForm, call: Call, run: Callable[[NormalForm, Call], Result]) -> Result:
+    """What a form that knows no normaliser gives, divided where the rule has one."""
+    least = form.read.normaliser
+    if least is None:
+        return run(form, call)
+    return divided(run(form, widened(form, call, aligned=False)), call.value_dim, least)
 
 
 def widened(form: NormalForm, call: Call, *, aligned: bool) -> Call:

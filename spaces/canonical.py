@@ -6,11 +6,13 @@ from enum import Enum
 from typing import Any, cast
 
 from archsearch.dsl import Rule
-from archsearch.holes import is_hole
+from archsearch.holes import OneOf, as_label, is_hole
 
 
 def code(value: Any) -> str:
     """A tree of frozen options as code: constructors with the fields that differ from their defaults."""
+    if isinstance(value, OneOf):
+        return _one_of(value)
     if is_hole(value) or isinstance(value, Rule):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -23,6 +25,16 @@ def code(value: Any) -> str:
         parts = [code(item) for item in cast(tuple[Any, ...], value)]
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
     return repr(value.value if isinstance(value, Enum) else value)
+
+
+def _one_of(hole: OneOf) -> str:
+    """Options by their labels, those that label themselves without."""
+    named = [] if hole.name is None else [f"name={hole.name!r}"]
+    if hole.labels == ("no", "yes") and hole.options[0] is None:
+        return f"optional({', '.join([code(hole.options[1]), *named])})"
+    pairs = zip(hole.labels, hole.options, strict=True)
+    told = [code(option) if label == as_label(option) else f"{label}={code(option)}" for label, option in pairs]
+    return f"one_of({', '.join(told + named)})"
 
 
 def canonical_text(value: Any) -> str:

@@ -4,7 +4,7 @@ Every field may hold a hole while it stands in a `Space`; values are checked as 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from archsearch.errors import ConfigError
@@ -66,19 +66,28 @@ class Training:
         if _is_number(self.warmup) and _is_number(self.decay):
             _need("training.warmup + training.decay", self.warmup + self.decay, "<= 1", lambda x: x <= 1)
 
+    def without_decay(self) -> "Training":
+        """Itself with the share of the last decay as by default: all of a schedule that decays all the time."""
+        return replace(self, decay=Training.__dataclass_fields__["decay"].default)
+
+
+QUANTITIES = ("state_bytes", "parameters", "flops_per_token")
+"""What sizes are solved for, in this order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a point may cost; None leaves a quantity free.
+    """What every point of a space costs; None leaves a quantity free.
 
     parameters: trainable numbers. flops_per_token: forward pass, at the task's length. state_bytes: float32 state and
-    convolution cache of one sequence, all layers. tokens: training tokens of each task that names none of its own.
-    tolerance: the relative error allowed when sizes are solved for parameters, in (0, 1).
+    convolution cache of one sequence, all layers. Each is a number, or the name of a rule whose model, in the sizes
+    that the space writes, says the number; the sizes of every point are then solved for it. tokens: training tokens of
+    each task that names none of its own. tolerance: the relative error allowed when sizes are solved, in (0, 1).
     """
 
-    parameters: int | None = None
-    flops_per_token: int | None = None
-    state_bytes: int | None = None
+    parameters: int | str | None = None
+    flops_per_token: int | str | None = None
+    state_bytes: int | str | None = None
     tokens: int | None = None
     tolerance: float = 0.01
 

@@ -16,7 +16,7 @@ from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.language import counted, plan_trial
-from archsearch.studies.training.trial import ModelBuilder, train_trial
+from archsearch.studies.training.trial import ModelBuilder, Plan, train_trial
 from archsearch.typed_data import from_plain
 
 
@@ -29,16 +29,24 @@ class TrainingBody:
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
+        self.settle_in()
+        plan, known = self.planned(clerk)
+        return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
+
+    def settle_in(self, trials: int = 1) -> None:
+        """Take the threads and the share of the GPU's memory that so many trials in this process have."""
         torch.set_num_threads(self.threads)
         if 0 < self.gpus < 1:
-            torch.cuda.set_per_process_memory_fraction(self.gpus)
+            torch.cuda.set_per_process_memory_fraction(min(1.0, trials * self.gpus))
+
+    def planned(self, clerk: Clerk) -> tuple[Plan, dict[str, float]]:
+        """How the trial is trained, and its sizes and costs. Unbuildable if the variant has none."""
         config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
         tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
         known = _counts(config, next(iter(tasks.values())))
         plan = plan_trial(config, tasks, known)
         part = Part(clerk.plan["fixed"].get("part", Part.VALIDATION.value))
-        plan = replace(plan, build=_refusing(plan.build), identity=_identity(clerk), part=part)
-        return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
+        return replace(plan, build=_refusing(plan.build), identity=_identity(clerk), part=part), known
 
 
 def _refusing(build: ModelBuilder) -> ModelBuilder:

@@ -24,6 +24,10 @@ class Superseded(Exception):
     """Another attempt owns the trial now; this one leaves without a word."""
 
 
+class Halted(Superseded):
+    """The study was asked to stop; the trial leaves after its checkpoint, and a later driver goes on from there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One attempt at one trial: all that a worker is told; the rest stands in the study's directory."""
@@ -52,6 +56,7 @@ class Clerk:
     def __init__(self, assignment: Assignment) -> None:
         """Read the plan and the proposal. Superseded if the attempt is not, or no longer, the one that may write."""
         study = StudyDirectory(assignment.study)
+        self._study = study
         self.number = assignment.number
         self.attempt = assignment.attempt
         self.trial: TrialDirectory = study.trial(assignment.number)
@@ -62,6 +67,7 @@ class Clerk:
         self._rungs: list[int] = [int(tokens) for tokens in self.plan["rung_tokens"]]
         self._total = self._rungs[-1]
         self._curve = self.trial.curve()
+        self.trial.write_presence(self.attempt)
 
     @property
     def last(self) -> Measurement | None:
@@ -83,6 +89,10 @@ class Clerk:
         if self.trial.attempt() != self.attempt:
             raise Superseded
 
+    def _check_halt(self) -> None:
+        if self._study.stop_asked():
+            raise Halted
+
     def record(self, fraction: float, values: Mapping[str, float], seconds: float) -> None:
         """Write an evaluation at `fraction` of the budget, after `seconds` of training.
 
@@ -100,14 +110,16 @@ class Clerk:
     def goes_on(self, fraction: float) -> bool:
         """Wait until every rung passed at `fraction` is decided; whether the trial goes on.
 
-        Without waiting at the end.
+        Without waiting at the end. Halted if the study was asked to stop.
         """
+        self._check_halt()
         reached = self.tokens(fraction)
         return not any(self._stops(tokens) for tokens in self._rungs[:-1] if tokens <= reached)
 
     def _stops(self, rung: int) -> bool:
         while (stop := self.trial.decision(rung)) is None:
             self.check_fence()
+            self._check_halt()
             time.sleep(POLL_SECONDS)
         return stop
 
@@ -152,7 +164,7 @@ def work(assignment: Assignment, body: Body) -> bool:
         except Superseded:
             raise
         except Exception as error:
-            _fail(clerk, error)
+            fail(clerk, error)
             return False
         clerk.conclude(details)
     except Superseded:
@@ -160,8 +172,8 @@ def work(assignment: Assignment, body: Body) -> bool:
     return True
 
 
-def _fail(clerk: Clerk, error: Exception) -> None:
-    """End the trial by `error`."""
+def fail(clerk: Clerk, error: Exception) -> None:
+    """End the trial by `error`, which is raised again where it is the machine's fault."""
     outcome = classify(error)
     text = "".join(traceback.format_exception(error))
     clerk.check_fence()

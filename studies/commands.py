@@ -19,6 +19,8 @@ from archsearch.mixers.probes.quantities import Name
 from archsearch.report.tables import Table
 from archsearch.report.tables import shown as cell_text
 from archsearch.studies.aa import Setting, simulate
+from archsearch.studies.check_page import print_check
+from archsearch.studies.checking import check_study
 from archsearch.studies.conclusions import Conclusions, conclude
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
@@ -72,6 +74,17 @@ def run(source: str, overrides: Sequence[str]) -> None:
 def resume(directory: str, overrides: Sequence[str]) -> None:
     """Go on with the study in `directory`; overrides may change what is no part of its question, as trials=40."""
     _carry_out(read_study_config(Path(directory), overrides))
+
+
+def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> bool:
+    """Print what the study that a YAML file, or a study's directory, asks for would do; whether all can be built."""
+    path = Path(source)
+    is_study = (path / "study.json").exists()
+    config = read_study_config(path, overrides) if is_study else read_config(StudyConfig, path, overrides)
+    with Console(stderr=True).status("reading the data") as line:
+        found = check_study(config, points, lambda name: line.update(f"building {name}"))
+    print_check(found, source, console, json=json)
+    return not found.bad
 
 
 def train(config: str, overrides: Sequence[str]) -> None:

@@ -9,15 +9,16 @@ from typing import Any, Literal, TypeVar, cast
 from archsearch.errors import ConfigError
 from archsearch.holes import has_holes
 from archsearch.spaces.lookup import find_space
+from archsearch.spaces.plain import with_holes
 from archsearch.spaces.space import Space
 from archsearch.studies.entrants import Entrant, Seeds
 from archsearch.studies.executor import Resources
 from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import SamplerOptions
 from archsearch.studies.rates import check_rates, with_rates
 from archsearch.studies.rungs import RungOptions
+from archsearch.studies.samplers import SamplerOptions
 from archsearch.studies.tasks.registry import Tasks
-from archsearch.typed_data import from_plain, to_plain
+from archsearch.typed_data import to_plain
 
 T = TypeVar("T")
 
@@ -26,8 +27,9 @@ T = TypeVar("T")
 class StudyConfig:
     """A study.
 
-    space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME. layer, model, training, budget: values
-    that replace the space's. objectives: names of measured values, by default each task's own; the first one leads.
+    space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME, path/to/file.yaml, or what such a file
+    holds (`archsearch.spaces.plain`). layer, model, training, budget: values and holes that replace the space's.
+    objectives: names of measured values, by default each task's own; the first one leads.
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
     mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
     learning_rates: a grid at which every structure is trained, baselines too; none leaves the rate to the space.
@@ -36,7 +38,7 @@ class StudyConfig:
     trained on every fresh seed; a study that has some proposes nothing.
     """
 
-    space: str
+    space: str | Mapping[str, Any]
     tasks: Tasks
     directory: Path
     objectives: Mapping[str, Direction] = field(default_factory=dict[str, Direction])
@@ -93,9 +95,9 @@ class StudyConfig:
 
 
 def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
-    """Options with some of their fields replaced by plain data; a hole may be replaced too.
+    """Options with some of their fields replaced by plain data; a hole may be replaced, and replace a value.
 
-    ConfigError for a bad one.
+    ConfigError or HoleError for a bad one.
     """
     if not values:
         return part
@@ -103,5 +105,5 @@ def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
     kept = {f.name: getattr(part, f.name) for f in dataclasses.fields(part) if f.name not in values}
     plain = cast(Mapping[str, Any], to_plain(part))
     closed = {name: plain[name] for name, value in kept.items() if not has_holes(value)}
-    parsed = from_plain(type(part), {**closed, **values}, where)
+    parsed = with_holes(type(part), {**closed, **values}, where)
     return dataclasses.replace(part, **{name: getattr(parsed, name) for name in values})

@@ -20,7 +20,7 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.proposals import Proposals
 from archsearch.studies.rungs import Rungs
-from archsearch.studies.verdicts import verdict
+from archsearch.studies.verdicts import missed_words, verdict
 
 PROPOSAL = "proposal"
 DUPLICATES_BEFORE_RANDOM = 20
@@ -82,6 +82,7 @@ class _Live:
     assignment: Assignment
     heard: float
     lines: int = 0
+    present: bool = False
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ class Driver:
     resolve: turns a chooser into a point of the space. announce: told in words what happened. on_look: called each
     time round. free_pass_every: see RungOptions. objectives: as in the plan. companions: from the choices of a
     proposal to those of trials that go with it, as the same structure at other learning rates; they follow at once, are
-    part of the same proposal, and may be stopped alone.
+    part of the same proposal, and may be stopped alone. stopped: whether it was asked to stop.
     """
 
     directory: StudyDirectory
@@ -124,6 +125,7 @@ class Driver:
     announce: Callable[[str], None] = lambda text: None
     on_look: Callable[[], None] = lambda: None
     companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: ()
+    stopped: bool = False
     _live: dict[int, _Live] = field(default_factory=dict[int, _Live])
     _queue: list[_Waiting] = field(default_factory=list[_Waiting])
     _losses: dict[int, _Losses] = field(default_factory=dict[int, _Losses])
@@ -139,10 +141,7 @@ class Driver:
     def run(self) -> None:
         """Carry the study to its end. BugError if it cannot go on; the executor is left to the caller."""
         self._reconcile()
-        while True:
-            self._fill_slots()
-            if not self._live and not self._queue:
-                break
+        while not self._is_over():
             departures = self.executor.departures(self.patience.poll)
             self._read_metrics()
             for departure in departures:
@@ -151,6 +150,18 @@ class Driver:
             self.on_look()
         if self._duplicates_in_a_row >= DUPLICATES_BEFORE_END:
             self.announce(f"the space is spent: {self._duplicates_in_a_row} proposals in a row were tried before")
+
+    def _is_over(self) -> bool:
+        """Whether there is nothing left to wait for; begins what can begin."""
+        if self.directory.stop_asked():
+            if self.directory.stop_is_urgent():
+                for number in list(self._live):
+                    self.executor.kill(number)
+                self._live.clear()
+            self.stopped = True
+            return not self._live
+        self._fill_slots()
+        return not self._live and not self._queue
 
     # Reconciliation
 
@@ -178,6 +189,8 @@ class Driver:
         result, proposal = trial.result(), trial.proposal() or {}
         if result is not None:
             self._tell(number, result)
+        elif proposal.get("missed") and proposal.get("duplicate_of") is None:
+            self._end(number, Outcome.OVER_BUDGET, missed_words(proposal["missed"]))
         else:
             self._queue_or_end(number, proposal.get("duplicate_of"))
 
@@ -212,7 +225,9 @@ class Driver:
         late = self.limits.seconds is not None and time.monotonic() - self._began > self.limits.seconds
         if late or self._duplicates_in_a_row >= DUPLICATES_BEFORE_END:
             return False
-        return self.proposals.waiting() > 0 or self._proposed < self.limits.trials
+        if self.proposals.waiting() > 0:
+            return True
+        return self._proposed < self.limits.trials and not self.proposals.spent()
 
     def _propose(self) -> None:
         trial, sampler = self.proposals.ask(at_random=self._at_random())
@@ -276,7 +291,10 @@ class Driver:
     def _read_metrics(self) -> None:
         """Note every new line of the running trials and decide the rungs they reached."""
         for number, live in self._live.items():
-            curve = self.directory.trial(number).curve()
+            trial = self.directory.trial(number)
+            if not live.present and trial.is_present(live.assignment.attempt):
+                live.present, live.heard = True, time.monotonic()  # it may have waited for a node until now
+            curve = trial.curve()
             if len(curve) > live.lines:
                 now = time.monotonic()
                 self._intervals.append((now - live.heard) / (len(curve) - live.lines))
@@ -311,7 +329,7 @@ class Driver:
         result = self.directory.trial(number).result()
         if result is not None:
             self._tell(number, result)
-        else:
+        elif not self.directory.stop_asked():
             self._lose(number, departure.cause or "the worker left no result")
 
     def _lose(self, number: int, cause: str) -> None:
@@ -338,7 +356,7 @@ class Driver:
         if len(self._intervals) >= 5:
             limit = max(limit, self.patience.silence_factor * statistics.median(self._intervals))
         for number, live in list(self._live.items()):
-            if time.monotonic() - live.heard < limit:
+            if not live.present or time.monotonic() - live.heard < limit:
                 continue
             self.executor.kill(number)
             del self._live[number]

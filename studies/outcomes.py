@@ -16,6 +16,7 @@ class Outcome(Enum):
     INFRASTRUCTURE = "infrastructure"
     BUG = "bug"
     DUPLICATE = "duplicate"
+    OVER_BUDGET = "over_budget"
 
     @property
     def blames_the_rule(self) -> bool:

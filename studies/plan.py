@@ -13,8 +13,8 @@ from typing import Any, cast
 from archsearch.errors import StudyError
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import SamplerOptions
 from archsearch.studies.rungs import RungOptions, rung_tokens
+from archsearch.studies.samplers import SamplerOptions
 
 SCHEMA_VERSION = 1
 PACKAGES = ("archsearch", "torch", "triton", "ray", "optuna")

@@ -27,4 +27,5 @@ class Candidate:
             "rule_hash": self.point.rule.hash,
             "space_hash": self.space_hash,
             **parts,
+            **({"missed": dict(self.point.missed)} if self.point.missed else {}),
         }

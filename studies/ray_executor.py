@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +14,9 @@ from ray.exceptions import RayError, RayTaskError
 from archsearch.errors import StudyError
 from archsearch.studies.clerk import Assignment, Body, work
 from archsearch.studies.executor import Departure, Resources
+
+SECONDS_BETWEEN_LOOKS = 1.0
+"""At the nodes of the cluster, which come and go."""
 
 
 class RayExecutor:
@@ -27,12 +30,21 @@ class RayExecutor:
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             _start_ray(resources)
-        available = cast(dict[str, float], ray.cluster_resources())
-        self._resources = with_gpus(resources, available)
+        nodes = _nodes()
+        self._resources = with_gpus(resources, nodes)
         self._body = make_body(self._resources)
-        self.slots = slots(available, self._resources)
+        self._slots = needed_slots(nodes, self._resources)
+        self._looked = time.monotonic()
         self._idle: list[Any] = []
         self._busy: dict[Any, tuple[Any, Assignment]] = {}
+
+    @property
+    def slots(self) -> int:
+        """How many attempts run at a time, on the nodes that there are now."""
+        if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
+            self._looked = time.monotonic()
+            self._slots = slots(_nodes(), self._resources)
+        return self._slots
 
     def start(self, assignment: Assignment) -> None:
         """Begin an attempt on an idle actor or a new one."""
@@ -120,22 +132,42 @@ def _join(address: str, quiet: dict[str, Any]) -> None:
         ) from error
 
 
-def with_gpus(resources: Resources, available: Mapping[str, float]) -> Resources:
+def _nodes() -> list[Mapping[str, float]]:
+    """What each living node of the cluster has in all."""
+    known = cast(list[dict[str, Any]], ray.nodes())
+    return [cast(Mapping[str, float], node["Resources"]) for node in known if node["Alive"]]
+
+
+def with_gpus(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> Resources:
     """The resources with their GPUs no longer open: one a trial where the cluster has any."""
-    return resources if resources.gpus is not None else replace(resources, gpus=min(1.0, available.get("GPU", 0.0)))
+    if resources.gpus is not None:
+        return resources
+    return replace(resources, gpus=min(1.0, max((node.get("GPU", 0.0) for node in nodes), default=0.0)))
 
 
-def slots(available: Mapping[str, float], resources: Resources) -> int:
-    """How many trials fit into what a cluster has; StudyError if none does."""
-    fits = int(available.get("CPU", 0) // resources.cpus)
-    gpus = resources.gpus or 0.0
-    if gpus:
-        fits = min(fits, int(available.get("GPU", 0) / gpus + 1e-9))
-    if fits < 1:
-        needed = f"{resources.cpus} CPUs and {gpus:g} GPUs"
-        has = f"{available.get('CPU', 0):g} CPUs and {available.get('GPU', 0):g} GPUs"
-        raise StudyError(f"a trial needs {needed}; the cluster has {has}; lower resources.cpus or resources.gpus")
+def slots(nodes: Sequence[Mapping[str, float]], resources: Resources) -> int:
+    """How many trials fit on the nodes of a cluster, each on one of them."""
+    fits = sum(_fits(node, resources) for node in nodes)
     return fits if resources.concurrent is None else min(fits, resources.concurrent)
+
+
+def needed_slots(nodes: Sequence[Mapping[str, float]], resources: Resources) -> int:
+    """The slots. StudyError if no node can ever take a trial."""
+    found = slots(nodes, resources)
+    if found < 1:
+        needed = f"{resources.cpus} CPUs and {resources.gpus or 0.0:g} GPUs"
+        most = max(nodes, key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), default={})
+        has = f"{most.get('CPU', 0):g} CPUs and {most.get('GPU', 0):g} GPUs"
+        raise StudyError(
+            f"a trial needs {needed} of one node; the largest has {has}; lower resources.cpus or resources.gpus"
+        )
+    return found
+
+
+def _fits(node: Mapping[str, float], resources: Resources) -> int:
+    fits = int(node.get("CPU", 0) // resources.cpus)
+    gpus = resources.gpus or 0.0
+    return min(fits, int(node.get("GPU", 0) / gpus + 1e-9)) if gpus else fits
 
 
 def cause_of(error: Exception) -> str:

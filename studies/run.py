@@ -14,6 +14,7 @@ from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.zoo import rules
+from archsearch.spaces.budgets import Setting, sized
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
 from archsearch.spaces.space import Point, Space
 from archsearch.studies import records
@@ -44,7 +45,8 @@ def run_study(
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. on_look: called often while it runs. workers: what trains; None is Ray.
+    announce: told in words what happens. on_look: called often while it runs. workers: what trains; None is what
+    the configuration says.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
@@ -52,6 +54,7 @@ def run_study(
         config = read_config(StudyConfig, Path(config))
     space = config.load_space()
     tasks = config.tasks.build()
+    space = sized_for(space, tasks)
     plan = make_plan(config, space, tasks)
     check_models(space, plan, tasks)
     if config.resources.ray_address is None:
@@ -64,7 +67,7 @@ def run_study(
             resolve_seeded(space, choose) if config.entrants else Candidate(space.resolve(choose), space.hash)
         ),
         suggest=suggesting,
-        executor=lambda: (workers or ray_workers)(config),
+        executor=lambda: (workers or workers_of)(config),
         limits=Limits(config.trials, config.resources.time_limit),
         announce=announce,
         on_look=on_look,
@@ -72,6 +75,14 @@ def run_study(
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     return directory
+
+
+def sized_for(space: Space, tasks: Mapping[str, Task]) -> Space:
+    """`space` with the sizes of every point solved for its budget, as the model of the first task costs. SpaceError for
+    a budget that names no rule.
+    """
+    first = next(iter(tasks.values()))
+    return sized(space, Setting(first.vocabulary, first.length))
 
 
 def check_models(space: Space, plan: Plan, tasks: Mapping[str, Task]) -> None:
@@ -142,7 +153,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
         details={
             **shown,
             "space": str(space),
-            "space_name": config.space,
+            "space_name": config.space if isinstance(config.space, str) else "inline",
             "config": to_plain(config),
             "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
         },
@@ -200,6 +211,18 @@ def _task_record(task: Task, tokens: int) -> dict[str, Any]:
         "data_hash": task.data_hash,
         "baselines": dict(task.baselines()),
     }
+
+
+def workers_of(config: StudyConfig) -> Executor:
+    """What trains, as the configuration says."""
+    return ray_workers(config) if config.resources.workers == "ray" else local_workers(config)
+
+
+def local_workers(config: StudyConfig) -> Executor:
+    """Processes of this machine that train."""
+    from archsearch.studies.local_executor import LocalExecutor
+
+    return LocalExecutor(config.resources)
 
 
 def ray_workers(config: StudyConfig) -> Executor:

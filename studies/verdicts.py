@@ -36,7 +36,7 @@ def verdict(
     With one objective the constraint and the values at the rungs both order stopped trials by how far they came; with
     several Optuna knows no intermediate values, and without the constraint it would order them by age.
     """
-    constraints = _constraints(result, rungs, number)
+    constraints = _constraints(result, proposal, rungs, number)
     values: tuple[float, ...] | None = None
     outcome = result.outcome
     if outcome is Outcome.COMPLETE:
@@ -52,7 +52,9 @@ def verdict(
     )
 
 
-def _constraints(result: Result, rungs: Rungs, number: int) -> dict[str, float]:
+def _constraints(result: Result, proposal: Mapping[str, Any], rungs: Rungs, number: int) -> dict[str, float]:
+    if result.outcome is Outcome.OVER_BUDGET:
+        return {f"budget.{name}": len(rungs.tokens) + float(share) for name, share in proposal["missed"].items()}
     if result.outcome.blames_the_rule:
         return _failure(result.outcome, rungs)
     if result.outcome is not Outcome.STOPPED:
@@ -87,3 +89,8 @@ def _attributes(
         "tokens": result.tokens,
         **{f"constraint.{key}": value for key, value in constraints.items()},
     }
+
+
+def missed_words(missed: Mapping[str, float]) -> str:
+    """What no sizes of a point meet: `no sizes meet the budget: state_bytes 40 % off`."""
+    return "no sizes meet the budget: " + ", ".join(f"{name} {share:.0%} off" for name, share in missed.items())

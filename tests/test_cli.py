@@ -14,7 +14,7 @@ from archsearch.mixers import lookup
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ("rules", "show", "check", "bench", "train", "export", "probe")
-STUDY_COMMANDS = ("run", "resume", "status", "best", "report")
+STUDY_COMMANDS = ("check", "run", "resume", "status", "best", "report")
 
 
 class Said:
@@ -87,8 +87,8 @@ STUDY = "space: delta_family\ndirectory: runs/study\ntasks: {mqar: {tokens: 1000
         ),
         (
             "study run study.yaml space=delta_famly",
-            "SpaceError: unknown space 'delta_famly'; did you mean delta_family? Ready spaces: delta_family; "
-            "or give path/to/file.py[:NAME]",
+            "SpaceError: unknown space 'delta_famly'; did you mean delta_family? Ready spaces: delta_family, "
+            "erases, decays, hybrids, hyperparameters; or give path/to/file.py[:NAME] or path/to/file.yaml",
         ),
         (
             "study status lost",

@@ -32,6 +32,9 @@ def _shown(node: Any, operand: Show) -> str:
         return _one_of(node, show)
     if isinstance(node, Uniform | Integer):
         return str(node)
+    if isinstance(node, tuple):
+        steps = [show(step) for step in node]  # pyright: ignore[reportUnknownVariableType]
+        return f"({', '.join(steps)}{',' if len(steps) == 1 else ''})"
     if isinstance(node, float):
         return f"{node:g}" if float(f"{node:g}") == node and "e" not in f"{node:g}" else repr(node)
     return f'"{node}"' if isinstance(node, str) else str(node)

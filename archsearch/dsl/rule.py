@@ -21,7 +21,8 @@ class Rule:
     """An update rule as data: frozen, hashable, printable. `Rule("q_delta", decay(g), delta_write(k, v, strength=beta),
     read(q))`.
 
-    Steps act in the order in which they stand; exactly one reads. A rule with holes is a search space; checks that need
+    Steps act in the order in which they stand; exactly one reads. A tuple of steps stands for its steps, so that one
+    option of a hole may be several. A rule with holes is a search space; checks that need
     the holes filled are made when they are.
 
     Errors: RuleError for no or several reads, nothing that writes, one name for two operands, or a step that is none.
@@ -32,7 +33,7 @@ class Rule:
 
     def __init__(self, name: str, *parts: Any, steps: tuple[Any, ...] = ()) -> None:
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "steps", (*parts, *steps))
+        object.__setattr__(self, "steps", tuple(_flat((*parts, *steps))))
         if not (isinstance(name, str) and name.isidentifier()):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise RuleError(f'a rule\'s name must be an identifier; got {by_name(name)}. Write Rule("name", step, ...)')
         _check_steps(self)
@@ -64,6 +65,14 @@ class Rule:
 
     def __str__(self) -> str:
         return rule_code(self.name, self.steps)
+
+
+def _flat(steps: tuple[Any, ...]) -> Iterator[Any]:
+    for step in steps:
+        if isinstance(step, tuple):
+            yield from _flat(step)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield step
 
 
 def _check_steps(rule: Rule) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from archsearch import holes
@@ -11,6 +12,7 @@ from archsearch.dsl.printing import as_code
 from archsearch.errors import RuleError
 
 if TYPE_CHECKING:
+    from archsearch.dsl.operands import Operand
     from archsearch.dsl.rule import Rule
 
 WIDTH = 100
@@ -28,6 +30,19 @@ def parse_rule(text: str) -> Rule:
 
     Errors: RuleError that names what is not understood.
     """
+    rule = parse_part(text, {})
+    from archsearch.dsl.rule import Rule
+
+    if not isinstance(rule, Rule):
+        raise RuleError(f"a rule's text must be one expression Rule(...); got {text.strip()[:60]!r}")
+    return rule
+
+
+def parse_part(text: str, given: Mapping[str, Operand]) -> Any:
+    """An expression of the language, as a step `delta_write(k, v, strength=beta)`, with operands by their names.
+
+    Errors: RuleError that names what is not understood.
+    """
     from archsearch.dsl.rule import Rule
 
     try:
@@ -36,15 +51,13 @@ def parse_rule(text: str) -> Rule:
         raise RuleError(
             f"a rule's text must be one expression Rule(...); got a syntax error in line {error.lineno}: {error.msg}"
         ) from None
-    names = {name: getattr(operands, name) for name in ("query", "key", "value", "gate", "channel_gate", "log_decay")}
+    names: dict[str, Any] = {name: getattr(operands, name) for name in KINDS}
     names |= {name: getattr(primitives, name) for name in PRIMITIVES}
     names |= {name: getattr(holes, name) for name in ("one_of", "optional", "uniform", "log_uniform", "integer")}
-    rule = _value(tree.body, {**names, "Rule": Rule})
-    if not isinstance(rule, Rule):
-        raise RuleError(f"a rule's text must be one expression Rule(...); got {text.strip()[:60]!r}")
-    return rule
+    return _value(tree.body, {**names, "Rule": Rule, **given})
 
 
+KINDS = ("query", "key", "value", "gate", "channel_gate", "log_decay")
 PRIMITIVES = ("decay", "erase", "delta_write", "write", "simultaneous", "query_feedback", "bonus", "read")
 
 
@@ -60,6 +73,10 @@ def _understood(node: ast.expr, names: dict[str, Any]) -> Any:
     match node:
         case ast.Constant():
             return node.value
+        case ast.Name(id=name) if isinstance(names.get(name), operands.Operand):
+            return names[name]
+        case ast.Tuple(elts=steps):
+            return tuple(_value(step, names) for step in steps)
         case ast.UnaryOp(op=ast.USub()):
             return -_value(node.operand, names)
         case ast.BinOp(op=ast.Add()):

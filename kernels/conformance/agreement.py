@@ -6,7 +6,7 @@ import torch
 
 from archsearch.kernels.conformance.inputs import Difficulty
 from archsearch.kernels.conformance.sensitivity import Sensitivity
-from archsearch.kernels.conformance.setting import Setting, compare, differentiate, token_loop
+from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, token_loop
 from archsearch.kernels.conformance.verdict import Verdict, worst
 
 NAME = "chunk_matches_token_loop"
@@ -25,7 +25,17 @@ def chunk_matches_token_loop(setting: Setting) -> Verdict:
         sensitivity = Sensitivity(setting.rule, inputs, expected)
         for chunk in dict.fromkeys(setting.chunk_sizes):
             found = differentiate(setting.compiled(chunk), inputs)
-            where = f"{difficulty.value} inputs, chunk {chunk}"
+            where = f"{difficulty.value} inputs, chunk {chunk}{_beyond(setting, expected)}"
             judged = compare(setting, NAME, found, expected, where, hard=difficulty is Difficulty.HARD)
             verdicts += judged if setting.strict else sensitivity.widened(setting, found, judged)
     return worst(NAME, verdicts)
+
+
+def _beyond(setting: Setting, expected: Outcome) -> str:
+    """What no backend can help: results that the dtype of the values has no numbers for."""
+    largest = max(
+        (x.abs().max().item() for x in (expected.output, *expected.gradients.values()) if x.numel()), default=0.0
+    )
+    if largest <= torch.finfo(setting.dtype).max:
+        return ""
+    return f"; the token loop itself reaches {largest:.1e}, which {setting.dtype} cannot hold"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 import torch
@@ -11,64 +11,142 @@ from torch import Tensor
 from archsearch.dsl import Kind
 from archsearch.kernels.conformance.handover import without_slopes_after
 from archsearch.kernels.conformance.inputs import Inputs
-from archsearch.kernels.conformance.setting import Outcome, Setting, differentiate, relative_error
+from archsearch.kernels.conformance.sensitivity import Sensitivity
+from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, relative_error, token_loop
 from archsearch.kernels.conformance.tolerances import LEAK
 from archsearch.kernels.conformance.verdict import Verdict, worst
 
 NAME = "future_does_not_leak"
+WEAK, STRONG = -0.5, -100.0
+"""Log decays of a token: 64 weak ones leave e^-32 of a channel, a strong one leaves nothing."""
 
 
 def future_does_not_leak(setting: Setting) -> Verdict:
     """Later tokens are changed, once a little and once a hundredfold, inside a chunk and at its edge. What earlier
     tokens give, and the gradients they get, may move by rounding alone; the large change may not move them more than
     the small one. Later tokens get no gradient.
+
+    Where channels decay, a backend may choose how it computes a chunk by the strongest decay in it, that of a later
+    token too: the two ways differ by rounding. So the change is made where all decays are weak before and after it,
+    and where one of an earlier token is strong. Where it makes a weak chunk strong, what does not change has the bounds
+    of agreement.
     """
     chunk = setting.chunk_sizes[0]
-    verdicts: list[Verdict] = []
-    for last in (chunk - 1, chunk + chunk // 2):
-        verdicts += _measured(setting, last)
-    return worst(NAME, verdicts)
+    edge, inside = chunk - 1, chunk + chunk // 2
+    verdicts = [*_changed_after(setting, edge), *_changed_after(setting, inside)]
+    return worst(
+        NAME, verdicts if setting.form.decay_kind != "channel" else [*verdicts, *_strengthened(setting, inside)]
+    )
 
 
-def _measured(setting: Setting, last: int) -> list[Verdict]:
-    limit, place = LEAK[setting.dtype], f"tokens after {last} changed"
-    inputs = without_slopes_after(setting.inputs(), last + 1)
+def _changed_after(setting: Setting, last: int) -> list[Verdict]:
+    """Everything, a little and a hundredfold; the decays of channels stay weak."""
+    limit, place, kept = LEAK[setting.dtype], f"tokens after {last} changed", _named(setting, Kind.SIGN)
+    inputs, later = _drawn(setting, last)
+    if setting.form.decay_kind == "channel":
+        inputs, later = _weak(setting, inputs), _weak(setting, later)
+        place, kept = f"{place} among weak decays", kept | _named(setting, Kind.LOG_DECAY)
     before = differentiate(setting.compiled(), inputs)
-    other = replace(setting, seed=setting.seed + 1).inputs()
-    signs = {operand.name for operand in setting.form.operands if operand.kind is Kind.SIGN}
-    small = differentiate(setting.compiled(), inputs.mapped(_changed(last, 1.001, inputs, signs)))
-    large = differentiate(setting.compiled(), inputs.mapped(_changed(last, 100.0, other, signs)))
+    small = differentiate(setting.compiled(), inputs.mapped(_changed(last, 1.001, inputs, kept)))
+    large = differentiate(setting.compiled(), inputs.mapped(_changed(last, 100.0, later, kept)))
     little, much = _moved(small, before, last), _moved(large, before, last)
     growth = max(10 * little, 64 * torch.finfo(setting.dtype).eps)
     return [
         Verdict(NAME, little, limit, f"{place} by a thousandth"),
         Verdict(NAME, much, min(limit, growth), f"{place} a hundredfold"),
-        Verdict(NAME, _late(large, last), limit, f"gradients after {last}"),
+        Verdict(NAME, _late(large, last), limit, f"gradients of the later, {place} a hundredfold"),
     ]
 
 
-def _changed(last: int, factor: float, later: Inputs, signs: set[str]) -> Callable[[str, Tensor], Tensor]:
+def _strengthened(setting: Setting, last: int) -> list[Verdict]:
+    """Everything a hundredfold, after a decay that is strong already, and where the change brings the first."""
+    limit, place, signs = LEAK[setting.dtype], f"tokens after {last} changed", _named(setting, Kind.SIGN)
+    inputs, later = _drawn(setting, last)
+    strong, weak = _strong(setting, inputs, last), _weak(setting, inputs)
+    before = differentiate(setting.compiled(), strong)
+    after = differentiate(setting.compiled(), strong.mapped(_changed(last, 100.0, later, signs)))
+    lost = _changed(last, 100.0, _strong(setting, later, last + 1), signs)
+    switched = differentiate(setting.compiled(), weak.mapped(lost))
+    return [
+        Verdict(NAME, _moved(after, before, last), limit, f"{place} after a strong decay"),
+        Verdict(NAME, _late(after, last), limit, f"gradients of the later, {place} after a strong decay"),
+        Verdict(NAME, _late(switched, last), limit, f"gradients of the later, {place} to a strong decay"),
+        *_agreeing(setting, last, weak, switched),
+    ]
+
+
+def _agreeing(setting: Setting, last: int, inputs: Inputs, changed: Outcome) -> list[Verdict]:
+    """Tokens up to `last`, computed in two ways."""
+    before = differentiate(setting.compiled(), inputs)
+    expected, found = _up_to(before, last, before.state), _up_to(changed, last, before.state)
+    judged = compare(setting, NAME, found, expected, f"tokens after {last} changed to a strong decay")
+    if setting.strict or all(verdict.passed for verdict in judged):
+        return judged
+    return Sensitivity(setting.rule, inputs, token_loop(setting.rule, inputs)).widened(setting, found, judged)
+
+
+def _drawn(setting: Setting, last: int) -> tuple[Inputs, Inputs]:
+    """Inputs whose loss sees tokens up to `last` alone, and others."""
+    return without_slopes_after(setting.inputs(), last + 1), replace(setting, seed=setting.seed + 1).inputs()
+
+
+def _named(setting: Setting, kind: Kind) -> set[str]:
+    return {operand.name for operand in setting.form.operands if operand.kind is kind}
+
+
+def _weak(setting: Setting, inputs: Inputs) -> Inputs:
+    """The log decays of a token, all decay points together, are WEAK at the strongest."""
+    names = _named(setting, Kind.LOG_DECAY)
+    least = WEAK / len(setting.form.decays)
+    return inputs.mapped(lambda name, x: x.clamp(min=least) if name in names else x)
+
+
+def _strong(setting: Setting, inputs: Inputs, at: int) -> Inputs:
+    """The first channel of token `at` is lost, of each decay that has channels."""
+    decays = (operand for operand in setting.form.operands if operand.kind is Kind.LOG_DECAY)
+    names = {operand.name for operand in decays if operand.per == "channel"}
+
+    def strong(name: str, x: Tensor) -> Tensor:
+        if name not in names:
+            return x
+        changed = x.clone()
+        changed[:, at, :, 0] = STRONG
+        return changed
+
+    return inputs.mapped(strong)
+
+
+def _changed(last: int, factor: float, later: Inputs, kept: Collection[str]) -> Callable[[str, Tensor], Tensor]:
     """The next token times `factor`, those after it from `later`: one huge token suffices, and several would overflow
     by themselves.
     """
 
     def changed(operand: str, tensor: Tensor) -> Tensor:
         result = torch.cat([tensor[:, : last + 1], later.tensors[operand][:, last + 1 :]], dim=1)
-        if operand not in signs:
+        if operand not in kept:
             result[:, last + 1] *= factor
         return result
 
     return changed
 
 
+def _up_to(outcome: Outcome, last: int, state: Tensor) -> Outcome:
+    """What belongs to tokens up to `last`, beside a state."""
+    gradients = {
+        name: gradient if name == "initial_state" else gradient[:, : last + 1]
+        for name, gradient in outcome.gradients.items()
+    }
+    return Outcome(outcome.output[:, : last + 1], state, gradients)
+
+
 def _moved(after: Outcome, before: Outcome, last: int) -> float:
     """The largest relative change of what belongs to tokens up to `last`."""
+    found, expected = (_up_to(outcome, last, before.state) for outcome in (after, before))
     pairs = [
-        (after.output, before.output),
-        *((after.gradients[name], before.gradients[name]) for name in after.gradients),
+        (found.output, expected.output),
+        *((found.gradients[name], expected.gradients[name]) for name in found.gradients),
     ]
-    sequences = [(x[:, : last + 1], y[:, : last + 1]) for x, y in pairs if x.shape[1] > last]
-    return _largest(relative_error(x, y) for x, y in sequences)
+    return _largest(relative_error(x, y) for x, y in pairs)
 
 
 def _late(after: Outcome, last: int) -> float:

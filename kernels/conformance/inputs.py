@@ -45,10 +45,9 @@ class Shape:
         }
         return tuple(sizes[dim] for dim in operand.shape.strip("[]").split(", "))
 
-    @property
-    def state(self) -> tuple[int, int, int, int]:
-        """The shape of the state, without a normaliser's column."""
-        return (self.batch, self.value_heads, self.key_dim, self.value_dim)
+    def state_of(self, form: NormalForm) -> tuple[int, int, int, int]:
+        """The shape of the state, the column of a normaliser included."""
+        return (self.batch, self.value_heads, self.key_dim, form.columns(self.value_dim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +87,24 @@ def draw(
     """Inputs of a rule, the same on every device: drawn in float64 on the CPU, then rounded.
 
     Log decays and signs stay float32 where `dtype` has 16 bits, and so do the states. Where a read is normalised,
-    addresses and the column of ones are positive: the divisor of a rule that means it so is then far from 0.
+    addresses and the column of ones are positive: the divisor of a rule that means it so is then far from 0. A row that
+    adds what it recalls at another address would enlarge the state without end: what it writes at is drawn as the
+    layers of such rules make it, the residual address gated by channel, of the sign that takes away.
     """
     generator = torch.Generator().manual_seed(seed)
     wide = dtype if dtype in (torch.float64, torch.float32) else torch.float32
     common = _normal(generator, (shape.batch, 1, shape.heads, shape.key_dim))
     tensors: dict[str, Tensor] = {}
     normalised = form.read.normaliser is not None
-    state_shape = (*shape.state[:3], form.columns(shape.value_dim))
+    state_shape = shape.state_of(form)
     for operand in form.operands:
         drawn = _operand(operand, shape, generator, difficulty, common)
         drawn = drawn.abs() if normalised and operand.is_address else drawn
         kept = wide if operand.kind in (Kind.LOG_DECAY, Kind.SIGN) else dtype
         tensors[operand.name] = drawn.to(device=device, dtype=kept)
+    for written, recalled in _adding(form):
+        gated = -tensors[recalled].double().cpu() * _uniform(generator, tensors[recalled].shape)
+        tensors[written] = gated.to(tensors[written])
     state = _normal(generator, state_shape)
     if normalised:
         state[..., -1].abs_()
@@ -108,6 +112,18 @@ def draw(
     slope_shape = (shape.batch, shape.tokens, shape.value_heads, shape.value_dim)
     output_slope = _normal(generator, slope_shape).to(device=device, dtype=dtype)
     return Inputs(tensors, state, output_slope, _normal(generator, state_shape).to(device=device, dtype=wide))
+
+
+def _adding(form: NormalForm) -> list[tuple[str, str]]:
+    """Operands at which a row writes and recalls, and nothing else, where it adds what it recalls."""
+    pairs: list[tuple[str, str]] = []
+    for row in form.rows:
+        if len(row.write) == len(row.residual) == 1:
+            write, residual = row.write[0], row.residual[0]
+            adds = write.coefficient * residual.coefficient < 0
+            if adds and write.vector and residual.vector and write.vector != residual.vector:
+                pairs.append((write.vector.name, residual.vector.name))
+    return pairs
 
 
 def _operand(

@@ -2,25 +2,29 @@
 
 The token loop in float64 runs once more on operands that are a rounding away from themselves, another one wherever an
 expression uses them, as kernels round a row before they multiply it. A read that cancels, such as one at the address
-just erased, or a state that feedback expands, makes a rounding of its rows large in the result.
+just erased, or a state that feedback expands, makes a rounding of its rows large in the result. What two roundings of
+intermediate results do is measured beside it; see `short_products`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from archsearch.dsl import Expression, Kind, Operand, Rule
-from archsearch.kernels.call import checked
+from archsearch.kernels import normalising, reference
+from archsearch.kernels.call import Call, Result, checked
+from archsearch.kernels.conformance import short_products
 from archsearch.kernels.conformance.inputs import Inputs
 from archsearch.kernels.conformance.setting import Outcome, Setting, quantity_of, relative_error
 from archsearch.kernels.conformance.tolerances import MOST_WIDENED, MOST_WIDENED_WIDE, ORDINARY, ROUNDINGS
 from archsearch.kernels.conformance.verdict import Verdict
-from archsearch.kernels.reference import run
 from archsearch.lowering import NormalForm, lower
 
 ROUNDING = 2.0**-9
@@ -36,6 +40,7 @@ class Sensitivity:
         """expected: what the token loop gives, in float64."""
         self._form, self._inputs, self._expected = lower(rule), inputs, expected
         self._found: dict[str, float] | None = None
+        self._lost: dict[torch.dtype, dict[str, float]] = {}
 
     def of(self, name: str) -> float:
         """The relative change of `output`, `state`, or the gradient of an operand or of `initial_state`, in roundings
@@ -48,18 +53,32 @@ class Sensitivity:
             self._found = {name: sum(each[name] for each in changes) / len(changes) / unit for name in changes[0]}
         return self._found[name]
 
+    def lost(self, name: str, setting: Setting) -> float:
+        """The relative change where products of operands, and L of a chunk of as many rows as the setting's larger has
+        tokens, are rounded to its 16-bit dtype, and nothing else.
+        """
+        if setting.dtype not in self._lost:
+            rounded = partial(short_products.run, rows=max(setting.chunk_sizes), dtype=setting.dtype)
+            self._lost[setting.dtype] = _changes(_outcome(self._form, self._inputs, rounded), self._expected)
+        return self._lost[setting.dtype][name]
+
+    def factor(self, name: str, setting: Setting, bound: float) -> float:
+        """By how much the table's bound of a 16-bit dtype is too narrow for this rule: 1 where it is not."""
+        own = self.of(name) / ORDINARY[quantity_of(self._form, name)]
+        return max(1.0, own, math.hypot(1.0, self.lost(name, setting) / bound))
+
     def widened(self, setting: Setting, found: Outcome, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts of `compare` on `found`, where one failed in 16 or 32 bits with the bound of a rule of this
         sensitivity; see `ORDINARY` and `ROUNDINGS`.
         """
         if setting.dtype == torch.float64:
             return list(verdicts)
-        widened = self._widened_wide if setting.dtype == torch.float32 else self._widened_short
+        widened = self._widened_wide if setting.dtype == torch.float32 else partial(self._widened_short, setting)
         pairs = zip(("output", "state", *found.gradients), verdicts, strict=True)
         return [verdict if verdict.passed else widened(name, verdict) for name, verdict in pairs]
 
-    def _widened_short(self, name: str, verdict: Verdict) -> Verdict:
-        factor = min(MOST_WIDENED, max(1.0, self.of(name) / ORDINARY[quantity_of(self._form, name)]))
+    def _widened_short(self, setting: Setting, name: str, verdict: Verdict) -> Verdict:
+        factor = min(MOST_WIDENED, self.factor(name, setting, verdict.bound))
         return dataclasses.replace(verdict, bound=verdict.bound * factor)
 
     def _widened_wide(self, name: str, verdict: Verdict) -> Verdict:
@@ -77,11 +96,21 @@ def _moved(form: NormalForm, inputs: Inputs, seed: int) -> Outcome:
     """Values and gradients of the token loop with every use of an operand off by a rounding of its own."""
     generator = torch.Generator().manual_seed(seed)
     apart, uses = _apart(form)
+
+    def moved(_: NormalForm, call: Call) -> Result:
+        leaves = call.tensors
+        given = {use: leaves[name] if name == use else _off(leaves[name], generator) for use, name in uses.items()}
+        return normalising.normalised(apart, call._replace(tensors=given), reference.run)
+
+    return _outcome(form, inputs, moved)
+
+
+def _outcome(form: NormalForm, inputs: Inputs, run: Callable[[NormalForm, Call], Result]) -> Outcome:
+    """Values and gradients of a form of the rule in float64."""
     signs = {operand.name for operand in form.operands if operand.kind is Kind.SIGN}
     leaves = {name: x.detach().double().requires_grad_(name not in signs) for name, x in inputs.tensors.items()}
     state = inputs.initial_state.detach().double().requires_grad_()
-    given = {use: leaves[name] if name == use else _off(leaves[name], generator) for use, name in uses.items()}
-    result = run(apart, checked(apart, given, state, None, None))
+    result = run(form, checked(form, leaves, state, None, None))
     slopes = inputs.output_slope.double(), inputs.state_slope.double()
     loss = (result.output * slopes[0]).sum() + (result.state * slopes[1]).sum()
     wanted = {name: leaf for name, leaf in {**leaves, "initial_state": state}.items() if leaf.requires_grad}

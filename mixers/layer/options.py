@@ -483,6 +483,10 @@ class Layer:
         """Itself without the sources of operands that are not among `names`: the layer of one point of a space."""
         return replace(self, operands={name: source for name, source in self.operands.items() if name in names})
 
+    def without_gate(self) -> Layer:
+        """Itself with what says how the output's gate is made as by default: all of a layer without one."""
+        return replace(self, gate_projection=Linear(), gate_first=False)
+
 
 def _need(key: str, value: object, condition: str, holds: Callable[[float], bool], *, whole: bool = False) -> None:
     """A number for which `condition` holds; None and holes pass."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import Any, Literal
 
 from archsearch.errors import ConfigError
 from archsearch.holes import is_hole
@@ -14,6 +14,14 @@ from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
 Entry = Literal["rule", "attention", "window", "mla", "mamba", "griffin", "conv"]
 ENTRIES = ("rule", "attention", "window", "mla", "mamba", "griffin", "conv")
 MULTIPLE = 16
+SIZES: dict[Entry, str] = {
+    "window": "window",
+    "mla": "latent",
+    "mamba": "mamba",
+    "griffin": "griffin",
+    "conv": "conv_width",
+}
+"""The field that holds the sizes of layers of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,15 @@ class Model:
     def entries(self) -> tuple[Entry, ...]:
         """The kind of each layer's mixer, first to last."""
         return tuple(self.pattern[i % len(self.pattern)] for i in range(self.layers))
+
+    def only(self, entries: Collection[Entry]) -> Model:
+        """Itself, sizes of layers that are not among `entries` as by default: the model of one point of a space."""
+        unused = {SIZES[entry] for entry in SIZES if entry not in entries}
+        return replace(self, **{f.name: _default(f) for f in fields(self) if f.name in unused})
+
+
+def _default(option: Field[Any]) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 def _need(key: str, value: object, condition: str, holds: Callable[[float], bool], *, whole: bool = False) -> None:

@@ -128,6 +128,59 @@ def train_trial(plan: Plan, checkpoints: Path, supervisor: Supervisor, watch: Wa
     return trial.facts().record()
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """A trial between two steps. fraction: of its budget. seconds: of training. steps, tensors: of each task's run."""
+
+    fraction: float
+    seconds: float
+    steps: Mapping[str, int]
+    tensors: Mapping[str, Mapping[str, Tensor]]
+
+
+def write_trial(plan: Plan, checkpoints: Path, state: State) -> None:
+    """Keep a state as the newest checkpoint. CheckpointError if the disk is full."""
+    tensors = {f"{task}/{name}": tensor for task, own in state.tensors.items() for name, tensor in own.items()}
+    record = {
+        "identity": plan.identity,
+        "fraction": state.fraction,
+        "seconds": state.seconds,
+        "steps": dict(state.steps),
+        "data": {entry.task.name: entry.task.data_hash for entry in plan.entries},
+        "versions": {"torch": str(torch.__version__)},
+    }
+    tokens = max(1, round(state.fraction * plan.total_tokens))
+    write_checkpoint(checkpoints, Checkpoint(tokens, tensors, record))
+
+
+def read_trial(plan: Plan, checkpoints: Path) -> State | None:
+    """The newest state that was kept; None if there is none. CheckpointError if it is of another trial."""
+    kept = read_checkpoint(checkpoints)
+    if kept is None:
+        return None
+    if kept.record["identity"] != plan.identity:
+        raise CheckpointError(
+            f"the checkpoint in {checkpoints} is of another trial: its options are not those given;"
+            " choose another directory"
+        )
+    tensors: dict[str, Mapping[str, Tensor]] = {}
+    for entry in plan.entries:
+        prefix = f"{entry.task.name}/"
+        tensors[entry.task.name] = {
+            name.removeprefix(prefix): tensor for name, tensor in kept.tensors.items() if name.startswith(prefix)
+        }
+    steps = cast(Mapping[str, int], kept.record["steps"])
+    return State(float(kept.record["fraction"]), float(kept.record["seconds"]), steps, tensors)
+
+
+def build_entry(plan: Plan, task: Task) -> nn.Module:
+    """The model of a task on the CPU, initialised from the trial's seed alone."""
+    cuda = [plan.device] if plan.device.type == "cuda" else []
+    with torch.random.fork_rng(cuda), typed_memory_errors():
+        torch.manual_seed(derive_seed(plan.seed, INITIALISATION))
+        return plan.build(task)
+
+
 def evaluation_grid(evaluations: int, rungs: Sequence[float]) -> list[float]:
     """The fractions to evaluate at, rising, ending with 1: evenly spaced ones and the rungs."""
     even = [i / evaluations for i in range(1, evaluations)]
@@ -149,21 +202,12 @@ class _Trial:
 
     def resume(self) -> None:
         """Go back to the newest checkpoint, if there is one."""
-        kept = read_checkpoint(self.checkpoints)
+        kept = read_trial(self.plan, self.checkpoints)
         if kept is None:
             return
-        if kept.record["identity"] != self.plan.identity:
-            raise CheckpointError(
-                f"the checkpoint in {self.checkpoints} is of another trial: its options are not those given;"
-                " choose another directory"
-            )
-        steps = cast(Mapping[str, int], kept.record["steps"])
         for run in self.runs:
-            prefix = f"{run.task.name}/"
-            own = {name.removeprefix(prefix): t for name, t in kept.tensors.items() if name.startswith(prefix)}
-            run.restore(own, steps[run.task.name])
-        self.fraction = float(kept.record["fraction"])
-        self.seconds = float(kept.record["seconds"])
+            run.restore(kept.tensors[run.task.name], kept.steps[run.task.name])
+        self.fraction, self.seconds = kept.fraction, kept.seconds
 
     def steps_before(self, fraction: float) -> bool:
         """Whether any run has a step to make until `fraction`: where none has, its values are already known."""
@@ -186,19 +230,9 @@ class _Trial:
 
     def keep(self) -> None:
         """Write a checkpoint."""
-        tensors: dict[str, Tensor] = {}
-        for run in self.runs:
-            tensors |= {f"{run.task.name}/{name}": tensor for name, tensor in run.tensors().items()}
-        record = {
-            "identity": self.plan.identity,
-            "fraction": self.fraction,
-            "seconds": self.seconds,
-            "steps": {run.task.name: run.step for run in self.runs},
-            "data": {run.task.name: run.task.data_hash for run in self.runs},
-            "versions": {"torch": str(torch.__version__)},
-        }
-        tokens = max(1, round(self.fraction * self.plan.total_tokens))
-        write_checkpoint(self.checkpoints, Checkpoint(tokens, tensors, record))
+        steps = {run.task.name: run.step for run in self.runs}
+        tensors = {run.task.name: run.tensors() for run in self.runs}
+        write_trial(self.plan, self.checkpoints, State(self.fraction, self.seconds, steps, tensors))
 
     def facts(self) -> Facts:
         device = self.plan.device
@@ -218,9 +252,6 @@ class _Trial:
 
 
 def _build_run(plan: Plan, entry: Entry) -> Run:
-    """The run of an entry, its model initialised from the trial's seed alone."""
-    cuda = [plan.device] if plan.device.type == "cuda" else []
-    with torch.random.fork_rng(cuda), typed_memory_errors():
-        torch.manual_seed(derive_seed(plan.seed, INITIALISATION))
-        model = plan.build(entry.task)
+    """The run of an entry from its first step."""
+    model = build_entry(plan, entry.task)
     return Run(entry.task, model, plan.training, entry.tokens, plan.seed, plan.device, graphs=plan.graphs)

@@ -16,6 +16,7 @@ from archsearch.kernels.call import Call
 from archsearch.kernels.conformance import run_conformance
 from archsearch.kernels.conformance.made_up import RULES
 from archsearch.kernels.conformance.random_rules import random_rule
+from archsearch.kernels.conformance.tolerances import LEAK
 from archsearch.lowering import NormalForm
 from archsearch.mixers.zoo import rules
 
@@ -208,6 +209,43 @@ def test_planted_fault_is_seen_through_widened_bounds(fault: Fault, monkeypatch:
     monkeypatch.setattr(dispatch, "chunkwise", _changed(monkeypatch, fault.right, fault.wrong))
     verdict = run_conformance(SENSITIVE, "torch", dtype=torch.bfloat16, properties=[AGREES])[0]
     assert verdict.error > 2 * verdict.bound
+
+
+WEAK_ROUNDED = (
+    "lower = pairs(_gram(a, ga, b, gb, stages.rows, decays, len(form.rows)))",
+    "lower = _gram(a, ga, b, gb, stages.rows, decays, len(form.rows))\n"
+    "    strong = decays.whole.amin(-1, keepdim=True) < -60\n"
+    "    lower = torch.where(strong, lower, lower.bfloat16().to(lower))",
+)
+"""Weak and strong chunks in two ways, as the generated kernels have them: each right, and a rounding apart."""
+
+SCORES = "scores = _gram(q, gq, b, gb, stages.reads, decays, len(form.rows))"
+WEAK = "decays.whole.amin(-1, keepdim=True) >= -60"
+LEAK_IN = {way: f"{SCORES} + 1e-2 * (({WEAK}) == {way == 'weak'}) * (q @ b.mT)" for way in ("weak", "strong")}
+SWITCHED = f"{SCORES}\n    scores = torch.where({WEAK}, scores, 1.05 * scores)"
+
+
+@pytest.mark.parametrize("rule", ["kda", "eda", "signed_between"])
+def test_two_ways_of_a_chunk_that_differ_by_rounding_leak_nothing(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "chunkwise", _changed(monkeypatch, *WEAK_ROUNDED))
+    verdict = run_conformance(KNOWN[rule], "torch", dtype=torch.bfloat16, properties=[LEAKS], strict=True)[0]
+    assert verdict.passed and verdict.error > LEAK[torch.bfloat16], "the two ways were one"
+
+
+@pytest.mark.parametrize("rule", ["kda", "eda"])
+@pytest.mark.parametrize("way", LEAK_IN)
+def test_a_leak_in_one_way_of_a_chunk_is_seen(way: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "chunkwise", _changed(monkeypatch, SCORES, LEAK_IN[way]))
+    verdict = run_conformance(KNOWN[rule], "torch", dtype=torch.bfloat16, properties=[LEAKS])[0]
+    assert not verdict.passed and f"{way} decay" in verdict.where
+
+
+@pytest.mark.parametrize("rule", ["kda", "eda"])
+def test_a_leak_by_the_choice_between_two_ways_is_seen(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How strong later decays are shows in what earlier tokens read."""
+    monkeypatch.setattr(dispatch, "chunkwise", _changed(monkeypatch, SCORES, SWITCHED))
+    verdict = run_conformance(KNOWN[rule], "torch", dtype=torch.bfloat16, properties=[LEAKS])[0]
+    assert not verdict.passed and "to a strong decay" in verdict.where
 
 
 def test_wrong_key_head_is_seen_though_both_forms_share_it(monkeypatch: pytest.MonkeyPatch) -> None:

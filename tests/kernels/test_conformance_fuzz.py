@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import hypothesis
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from archsearch.dsl import Rule, parse_rule
+from archsearch.errors import RuleError
 from archsearch.kernels.conformance import Verdict, fuzz
 from archsearch.kernels.conformance.random_rules import random_rule
 from archsearch.lowering import lower
@@ -71,6 +75,43 @@ def test_a_rule_that_fails_is_shrunk_to_what_fails(check: Callable[[Rule], Seque
 def test_a_number_is_a_rule_and_another_number_another() -> None:
     hashes = [fuzz.tried(number, lambda _: ()).hash for number in (3, 4, 3)]
     assert hashes[0] == hashes[2] != hashes[1]
+
+
+@pytest.mark.parametrize("size", [32, 48])
+def test_every_number_is_a_rule_that_was_checked_however_often_hypothesis_refuses(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So few bytes end before many rules do."""
+    checked: list[str] = []
+
+    def check(rule: Rule) -> Sequence[Verdict]:
+        checked.append(rule.hash)
+        return failing(False)
+
+    monkeypatch.setattr(fuzz, "BYTES", size)
+    assert [fuzz.tried(number, check).hash for number in range(20)] == checked
+
+
+def test_a_number_without_a_rule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz, "BYTES", 1)
+    with pytest.raises(RuleError) as caught:
+        fuzz.tried(3, lambda _: failing(False))
+    assert str(caught.value) == (
+        f"number 3 must be a rule; hypothesis {hypothesis.__version__} made none of 100 times 1 random bytes. "
+        "Install another version of it"
+    )
+
+
+def test_a_whole_number_is_asked_for_from_0() -> None:
+    """From bytes, hypothesis before 6.170 finds no number between 2 and 3: one bit is 0 or 1."""
+    asked: list[SearchStrategy[int]] = []
+
+    def draw(strategy: SearchStrategy[int]) -> int:
+        asked.append(strategy)
+        return 1
+
+    assert fuzz.Drawn(draw).randint(2, 3) == 3
+    assert repr(asked[0]) == repr(st.integers(0, 1))
 
 
 def test_an_error_is_a_fault() -> None:

@@ -5,10 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
-from archsearch.dsl import Rule, decay, delta_write, erase, gate, key, log_decay, query, read, value
+from archsearch.dsl import (
+    Rule,
+    channel_gate,
+    decay,
+    delta_write,
+    erase,
+    gate,
+    key,
+    log_decay,
+    query,
+    query_feedback,
+    read,
+    value,
+)
 from archsearch.kernels.conformance import Inputs, Quantity, Shape, Verdict, bound
 from archsearch.kernels.conformance.sensitivity import Sensitivity
 from archsearch.kernels.conformance.setting import Outcome, Setting, quantity_of, token_loop
+from archsearch.kernels.conformance.short_products import rounded
 from archsearch.kernels.conformance.suite import setting_of
 from archsearch.kernels.conformance.tolerances import MOST_WIDENED, ORDINARY
 from archsearch.mixers.zoo import rules
@@ -18,6 +32,18 @@ CANCELLING = Rule(
     "cancelling", decay(log_decay("g")), DELTA, erase(query("q"), strength=gate("gamma")), read(query("q"))
 )
 """What it reads is what is left of the erased: with gamma near 1, nearly nothing."""
+
+GROWING = Rule(
+    "growing",
+    delta_write(channel_gate("c") * key("e"), value("v"), strength=-0.5, residual=query_feedback(query("p"), -0.25)),
+    read(key("e")),
+)
+"""Its state grows 5e4-fold in 131 tokens, and a product of short numbers near 1 is rounded to one side."""
+
+FEEDBACK = Rule(
+    "feedback", delta_write(key("k"), value("v"), residual=query_feedback(query("q"), gate("lam"))), read(query("q"))
+)
+"""Nothing decays: what L loses is never forgotten."""
 
 SHAPE = Shape(batch=1, tokens=131, heads=1, value_heads=2, key_dim=60, value_dim=30)
 VALUE = bound(torch.bfloat16, Quantity.VALUE, hard=True)
@@ -50,6 +76,34 @@ def test_a_cancellation_widens_the_bound_of_what_it_spoils() -> None:
     assert sensitivity.of("state") < 1.2 * ORDINARY[Quantity.VALUE]
     verdict = judged(CANCELLING, 1.5 * VALUE, gamma=0.75)
     assert verdict.passed and verdict.bound == pytest.approx(VALUE * sensitivity.of("output") / 2)
+
+
+@pytest.mark.parametrize("rule", ["linear", "gated_delta_net", "kda", "eda", "mlstm"])
+def test_products_of_contractions_lose_what_the_table_holds(rule: str) -> None:
+    setting, sensitivity, expected = measured(rules[rule])
+    for name in ("output", "state", *expected.gradients):
+        assert sensitivity.lost(name, setting) < 0.25 * setting.bound(quantity_of(setting.form, name)), name
+
+
+@pytest.mark.parametrize(("rule", "tensor"), [(GROWING, 0), (GROWING, 1), (FEEDBACK, 0), (FEEDBACK, 1)])
+def test_what_products_lose_adds_to_the_bound_in_squares(rule: Rule, tensor: int) -> None:
+    setting, sensitivity, expected = measured(rule)
+    lost = sensitivity.lost(("output", "state")[tensor], setting)
+    assert 0.6 * VALUE < lost < 2 * VALUE
+    verdicts = [Verdict("agrees", 1.0, VALUE, name) for name in ("output", "state")]
+    widened = sensitivity.widened(setting, Outcome(expected.output, expected.state, {}), verdicts)[tensor]
+    assert widened.bound == pytest.approx((VALUE**2 + lost**2) ** 0.5)
+
+
+def test_a_rounding_is_that_of_the_dtype_and_leaves_the_gradient() -> None:
+    x = torch.cat([torch.zeros(1), torch.randn(1000)]).double().requires_grad_()
+    for dtype in (torch.bfloat16, torch.float16):
+        found = rounded(x, dtype)
+        assert torch.equal(found.detach(), x.detach().to(dtype).double())
+        (slope,) = torch.autograd.grad(found.sum(), x)
+        assert torch.equal(slope, torch.ones_like(x))
+    beyond = torch.tensor(3.0 * 2.0**200 + 1.0, dtype=torch.float64)
+    assert rounded(beyond, torch.float16) == 3.0 * 2.0**200
 
 
 def test_a_verdict_that_passes_keeps_its_bound() -> None:

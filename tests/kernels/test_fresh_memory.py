@@ -54,7 +54,8 @@ def results(rule: Rule, shape: Shape, memory: Memory, offsets: Sequence[int] | N
     signs = {operand.name for operand in rule.operands.values() if operand.kind is Kind.SIGN}
     leaves = {name: x.clone().requires_grad_(name not in signs) for name, x in drawn.items()}
     sequences = shape.batch if offsets is None else len(offsets) - 1
-    start = torch.full((sequences, *shape.state[1:]), 0.1, device=DEVICE).requires_grad_()
+    size = dataclasses.replace(shape, batch=sequences).state_of(lower(rule))
+    start = torch.full(size, 0.1, device=DEVICE).requires_grad_()
     found = compile(rule, "triton", memory=memory)(
         initial_state=start if ends else None,
         scale=None,
@@ -74,9 +75,9 @@ def same_when_spoiled(run: Callable[[], list[Tensor]]) -> None:
     assert [torch.equal(one, other) for one, other in zip(found, clean, strict=True)] == [True] * len(clean)
 
 
-@pytest.mark.parametrize("name", ["gated_delta_net", "q_delta", "eda_scalar", "gla"])
+@pytest.mark.parametrize("name", ["gated_delta_net", "q_delta", "eda_scalar", "gla", "mlstm"])
 def test_odd_sizes_read_nothing_that_was_not_written(name: str) -> None:
-    same_when_spoiled(lambda: results(rules[name], SHAPE, "fast", None, ends=name in ("q_delta", "gla")))
+    same_when_spoiled(lambda: results(rules[name], SHAPE, "fast", None, ends=name in ("q_delta", "gla", "mlstm")))
 
 
 @pytest.mark.parametrize(("name", "memory"), [("gated_delta_net", "fast"), ("eda_scalar", "fast"), ("q_delta", "low")])

@@ -40,7 +40,8 @@ def results(
     given = {name: x.clone().requires_grad_(name not in signs) for name, x in drawn.tensors.items()}
     count = shape.batch if cu_seqlens is None else len(cu_seqlens) - 1
     generator = torch.Generator().manual_seed(1)
-    start = torch.randn((count, *shape.state[1:]), generator=generator).to(DEVICE).requires_grad_()
+    size = dataclasses.replace(shape, batch=count).state_of(lower(rule))
+    start = torch.randn(size, generator=generator).to(DEVICE).requires_grad_()
     found = compile(rule, "triton", memory=memory)(
         initial_state=start if initial else None, scale=None, cu_seqlens=cu_seqlens, **given
     )

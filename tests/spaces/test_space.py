@@ -137,6 +137,10 @@ def test_a_variant_is_rule_layer_model_and_training_to_six_digits() -> None:
     assert _variant(point, training=replace(point.training, learning_rate=rate * (1 + 1e-9))) == point.variant_hash
     assert _variant(point, training=replace(point.training, learning_rate=rate * 1.001)) != point.variant_hash
     assert _variant(point, layer=replace(point.layer, conv=2)) != point.variant_hash
+    model = point.model
+    assert _variant(point, layer=replace(point.layer, head_dim=model.width // model.heads)) == point.variant_hash
+    assert _variant(point, model=replace(model, pattern=("rule", "rule"))) == point.variant_hash
+    assert _variant(point, model=replace(model, mlp_ratio=model.mlp_width / model.width)) == point.variant_hash
     assert _variant(point, model=replace(point.model, width=96)) != point.variant_hash
 
 
@@ -186,10 +190,13 @@ def test_one_hole_used_twice_is_one_choice() -> None:
 
 
 def test_pattern_and_sizes_of_its_layers_may_be_holes() -> None:
-    patterns = one_of(pure=("rule",), hybrid=("rule", "mla"), scanned=("rule", "griffin"))
+    patterns = one_of(pure=("rule",), hybrid=("rule", "mla"), local=("rule", "window"))
     model = Model(32, 2, 2, patterns, window=integer(4, 8), latent=Latent(rank=one_of(4, 8)), mamba=Mamba(state=4))
     space = small(model=model)
     assert {"model/pattern", "model/window", "model/latent/rank"} <= set(space.holes)
     choices = {"rule/erase": "no", "layer/conv": "4", "training/learning_rate": 2e-3, "model/window": 6}
-    found = resolve(space, {**choices, "model/pattern": "hybrid", "model/latent/rank": "8"}).model
-    assert found.entries == ("rule", "mla") and found.latent.sizes(32, 2).rank == 8 and found.window == 6
+    found = resolve(space, {**choices, "model/pattern": "hybrid", "model/latent/rank": "8"})
+    assert found.model.entries == ("rule", "mla") and found.model.latent.sizes(32, 2).rank == 8
+    assert "model/window" not in found.choices and found.model.window == Model().window
+    local = resolve(space, {**choices, "model/pattern": "local"})
+    assert local.model.window == 6 and "model/latent/rank" not in local.choices

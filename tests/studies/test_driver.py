@@ -19,7 +19,7 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import BugError, Patience
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome, Unbuildable
-from archsearch.studies.proposals import SamplerOptions
+from archsearch.studies.samplers import SamplerOptions
 from archsearch.studies.rungs import RungOptions, read_decisions
 
 Run = Callable[..., Any]

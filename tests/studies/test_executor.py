@@ -5,9 +5,9 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from archsearch.errors import CheckpointError, ConfigError, StudyError
 from archsearch.studies.executor import Resources
-from archsearch.studies.ray_executor import cause_of, slots, with_gpus
+from archsearch.studies.ray_executor import cause_of, needed_slots, slots, with_gpus
 
-MACHINE = {"CPU": 8.0, "GPU": 2.0}
+MACHINE = [{"CPU": 8.0, "GPU": 2.0}]
 
 
 @pytest.mark.parametrize(
@@ -28,15 +28,22 @@ def test_as_many_trials_run_as_fit(resources: Resources, expected: int) -> None:
 
 def test_a_trial_that_never_fits_is_refused() -> None:
     with pytest.raises(StudyError) as error:
-        slots({"CPU": 8.0}, Resources(cpus=1, gpus=1.0))
+        needed_slots([{"CPU": 8.0}, {"CPU": 2.0}], Resources(cpus=1, gpus=1.0))
     assert str(error.value) == (
-        "a trial needs 1 CPUs and 1 GPUs; the cluster has 8 CPUs and 0 GPUs; lower resources.cpus or resources.gpus"
+        "a trial needs 1 CPUs and 1 GPUs of one node; the largest has 8 CPUs and 0 GPUs; "
+        "lower resources.cpus or resources.gpus"
     )
+
+
+def test_a_trial_lies_on_one_node_and_a_cluster_may_lose_all_of_them() -> None:
+    assert slots([{"CPU": 3.0}, {"CPU": 3.0}], Resources(cpus=2, gpus=0.0)) == 2
+    assert slots([{"CPU": 8.0, "GPU": 1.0}, {"CPU": 8.0, "GPU": 1.0}], Resources(cpus=1, gpus=2.0)) == 0
+    assert slots([], Resources(gpus=0.0)) == 0
 
 
 def test_a_gpu_is_taken_where_there_is_one_and_nothing_else_was_asked() -> None:
     assert with_gpus(Resources(), MACHINE).gpus == 1.0
-    assert with_gpus(Resources(), {"CPU": 2.0}).gpus == 0.0
+    assert with_gpus(Resources(), [{"CPU": 2.0}]).gpus == 0.0
     assert with_gpus(Resources(gpus=0.0), MACHINE).gpus == 0.0
 
 
