@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -27,7 +26,10 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, read_evidence
 from archsearch.studies.export import export_and_check
 from archsearch.studies.finals import aa_config, check_alone, finals_config
+from archsearch.studies.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
+from archsearch.studies.lock import is_held
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.pareto import places
 from archsearch.studies.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
 from archsearch.studies.report import ranking_table, write_report
@@ -36,7 +38,7 @@ from archsearch.studies.single import read_trial, run_trial
 from archsearch.studies.status import Status, read_status
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
-from archsearch.studies.verdict_page import aa_lines, verdict_table
+from archsearch.studies.verdict_page import aa_lines, pareto_table, verdict_table
 from archsearch.studies.wording import shown, spoken
 
 WIDTH = 120
@@ -127,13 +129,45 @@ def aa(source: str, overrides: Sequence[str], *, setting: Setting, json: bool) -
     console.print(f"Kept: {home / SEEDS_FILE}, {home / FIGURES_FILE}")
 
 
-def status(directory: str, *, json: bool) -> None:
-    """Print how far the study has come."""
-    found = read_status(StudyDirectory(Path(directory)))
+def status(directory: str, *, json: bool, once: bool = True) -> None:
+    """Print how far the study has come; without `once`, on a terminal, follow it while its driver runs."""
+    home = StudyDirectory(Path(directory))
+    found = read_status(home)
     if json:
         print(jsonlib.dumps(found.record(), indent=1))
-    else:
-        _print_status(found)
+        return
+    if not once and console.is_terminal:
+        found = follow(console, home)
+    _print_status(found)
+
+
+def pareto(directory: str, *, json: bool) -> None:
+    """Print the trials that no other beats in everything."""
+    evidence = read_evidence(StudyDirectory(Path(directory)))
+    front = [place for place in places(evidence, conclude(evidence)) if place.on_front]
+    table = pareto_table(front, evidence.objectives)
+    if json:
+        print(table.json(), end="")
+        return
+    shown_keys = [column.key for column in table.columns if any(row.get(column.key) is not None for row in table.rows)]
+    _print_table(table, shown_keys)
+    if not front:
+        console.print("No trial has reached its full budget yet.")
+    console.print(f"Next: archsearch study report {directory}")
+
+
+def stop(directory: str, *, now: bool) -> None:
+    """Have the driver end the study after the running trials' next checkpoints, or now; wait until it is gone."""
+    home = StudyDirectory(Path(directory))
+    home.plan()
+    if not is_held(home.lock):
+        console.print(f"No driver runs in {directory}. Go on with: archsearch study resume {directory}")
+        return
+    home.ask_to_stop(now=now)
+    console.print("Asked to stop; the running trials go on to their next checkpoints." if not now else "Asked to stop.")
+    while is_held(home.lock):
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {directory}")
 
 
 def best(directory: str, *, json: bool) -> None:
@@ -186,11 +220,20 @@ def _findings(layer: LayerProbe) -> str:
 def _carry_out(config: StudyConfig) -> None:
     """Run to the end, narrated; then what came out."""
     _introduce(config)
+    stopped: list[bool] = []
     try:
-        directory = run_study(config, announce=_narrator(), on_look=_progress(config.directory))
+        directory = run_study(
+            config,
+            announce=_narrator(),
+            on_look=_progress(config.directory),
+            on_stop=lambda: stopped.append(True),
+        )
     except KeyboardInterrupt:
         console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {config.directory}")
         raise
+    if stopped:
+        console.print(f"Stopped as asked; nothing is lost. Go on with: archsearch study resume {config.directory}")
+        return
     evidence = read_evidence(directory)
     concluded = conclude(evidence)
     if concluded is not None:
@@ -238,14 +281,10 @@ def _progress(directory: Path) -> Callable[[], None]:
         told = time.monotonic()
         found = read_status(StudyDirectory(directory))
         running = ", ".join(f"trial {trial['trial']} {trial['progress']:.0%}" for trial in found.running)
-        left = "" if found.seconds_left is None else f"; about {_minutes(found.seconds_left)} left"
+        left = "" if found.seconds_left is None else f"; about {minutes(found.seconds_left)} left"
         console.print(f"        {found.ended} of {found.wanted} ended; {running}{left}", style="dim")
 
     return look
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _print_ranking(evidence: Evidence) -> None:
@@ -284,24 +323,6 @@ def _print_table(table: Table, objectives: Collection[str]) -> None:
 
 
 def _print_status(found: Status) -> None:
-    console.print(f"{found.directory}: {found.ended} of {found.wanted} trials ended; driver: {found.driver or 'none'}")
-    if found.outcomes:
-        console.print("  " + ", ".join(f"{count} {name}" for name, count in found.outcomes.items()))
-    for trial in found.running:
-        speed = f", {trial['tokens_per_second']:,.0f} tokens/s" if trial["tokens_per_second"] else ""
-        console.print(
-            f"  trial {trial['trial']} ({trial['name']}): {trial['progress']:.0%}{speed}, attempt {trial['attempt']}"
-        )
-    for rung in found.rungs:
-        console.print(f"  rung at {rung['tokens']:,} tokens: {_rung_words(rung)}")
-    if found.seconds_left is not None and found.ended < found.wanted:
-        console.print(f"  about {_minutes(found.seconds_left)} left")
+    console.print(status_view(found))
     finished = found.ended >= found.wanted
     console.print(f"Next: archsearch study {'best' if finished or found.driver else 'resume'} {found.directory}")
-
-
-def _rung_words(rung: dict[str, Any]) -> str:
-    leading = ", ".join(
-        f"{key.replace('_', ' ', 1)} {value:.4g}" for key, value in rung.items() if key.startswith("best_")
-    )
-    return f"{rung['arrived']} came, {rung['stopped']} stopped; {leading}"

@@ -81,7 +81,7 @@ def check_sampler(options: SamplerOptions, holes: Mapping[str, Hole], objectives
         choices = [path for path, hole in holes.items() if isinstance(hole, OneOf) and len(hole.labels) > 1]
         if choices:
             raise ConfigError(
-                f"sampler.kind cmaes draws numbers only; {choices[0]} is a choice among names; use tpe or close the hole"
+                f"sampler.kind cmaes draws numbers only; {choices[0]} is a choice of names; use tpe or close the hole"
             )
     ranges = [path for path, hole in holes.items() if isinstance(hole, Uniform)]
     if options.kind is SamplerKind.GRID and options.levels is None and ranges:
@@ -110,7 +110,9 @@ def grid(resolve: Callable[[Choose], object], options: SamplerOptions, seed: int
     for _, choices in structures(fill):
         points.append(choices)
         if len(points) > LARGEST_GRID:
-            raise ConfigError(f"sampler.kind grid takes at most {LARGEST_GRID:,} points; the space has more; use random")
+            raise ConfigError(
+                f"sampler.kind grid takes at most {LARGEST_GRID:,} points; the space has more; use random"
+            )
     random.Random(seed).shuffle(points)
     return points
 

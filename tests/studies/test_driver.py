@@ -18,9 +18,9 @@ from archsearch.studies.clerk import Clerk
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import BugError, Patience
 from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import Outcome, Unbuildable
-from archsearch.studies.samplers import SamplerOptions
+from archsearch.studies.outcomes import CrowdedOut, Outcome, Unbuildable
 from archsearch.studies.rungs import RungOptions, read_decisions
+from archsearch.studies.samplers import SamplerOptions
 
 Run = Callable[..., Any]
 Facts = Mapping[str, Any]
@@ -325,3 +325,35 @@ def test_a_driver_that_dies_before_any_of_its_writes_is_taken_up(run: Run, toy: 
         if not crashed:
             return
     raise AssertionError("the faults never ran past the last write")
+
+
+def test_a_trial_crowded_out_of_a_shared_gpu_is_tried_once_more_alone(
+    run: Run, toy: ModuleType, tmp_path: Path
+) -> None:
+    live: set[int] = set()
+    beside: list[set[int]] = []
+
+    def body(clerk: Clerk) -> Facts:
+        live.add(clerk.number)
+        try:
+            if clerk.number == 1 and not clerk.alone:
+                raise CrowdedOut("CUDA out of memory")
+            if clerk.number == 2 and clerk.alone:
+                raise MemoryError("too large for a whole GPU too")
+            if clerk.number == 2:
+                raise CrowdedOut("CUDA out of memory")
+            if clerk.alone:
+                beside.append(live - {clerk.number})
+            return toy.ToyBody(0.0)(clerk)
+        finally:
+            live.discard(clerk.number)
+
+    executor = run(body, trials=3)
+    assert [(a.number, a.attempt, a.alone) for a in executor.started if a.number in (1, 2)] == [
+        (1, 1, False),
+        (1, 2, True),
+        (2, 1, False),
+        (2, 2, True),
+    ]
+    assert beside == [set()]
+    assert outcomes(tmp_path / "study")[1:3] == ["complete", "out_of_memory"]
