@@ -155,6 +155,15 @@ def test_the_page_of_finals_leads_with_verdicts_and_repeats_its_bytes(
     assert "<h2>Learning rates</h2>" in (search.report / "index.html").read_text(encoding="utf-8")
 
 
+def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    commands.best(str(finals.path), json=False)
+    printed = capsys.readouterr().out
+    assert "bits per byte against gated_delta_net, paired by seed" in printed and "the baseline" in printed
+    commands.best(str(finals.path), json=True)
+    rows = json.loads(capsys.readouterr().out)["bits_per_byte"]
+    assert {row["seeds"] for row in rows} == {6} and len(rows) == 3
+
+
 def test_a_finished_search_says_what_to_run_next(
     search: StudyDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
