@@ -61,7 +61,8 @@ def aa_beside(path: Path) -> list[str]:
     """What an A/A study says of verdicts here: the study's own, its search's, else the one that is kept with the code;
     nothing where there is none.
     """
-    for place in (path / AA_FOLDER, path.parent / AA_FOLDER):
+    search = path.parent if path.name == FINALS_FOLDER else path
+    for place in (search / AA_FOLDER, path):
         record = records.read_json(place / FIGURES_FILE)
         if record is not None:
             return aa_words(record)
@@ -238,13 +239,19 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
     return {
         "trial": row.number,
         "name": row.name,
-        "origin": "baseline" if row.is_baseline else row.sampler or row.origin,
+        "origin": _origin(row),
         "outcome": row.outcome.value if row.outcome else "unfinished",
         "learning_rate": row.learning_rate if RATE in row.choices else None,
         "tokens": row.tokens,
         **whole,
         **{name: row.values.get(name) for name in evidence.objectives},
     }
+
+
+def _origin(row: Row) -> str:
+    if row.is_baseline:
+        return "baseline"
+    return "another rate" if row.leader is not None else row.sampler or row.origin
 
 
 def _whole(value: Any) -> int | None:

@@ -51,18 +51,19 @@ def verdict_table(concluded: Conclusions, objective: str, direction: Direction) 
     arrow = "↑" if direction is Direction.MAXIMIZE else "↓"
     columns = [
         Column("entrant", "entrant", wide=True),
-        Column("role", "role"),
         Column("verdict", "verdict"),
         Column("mean", f"{spoken(objective)} {arrow}", digits=digits, percent=share),
         Column("difference", "difference", digits=digits, percent=share),
         Column("low", "from", digits=digits, percent=share),
         Column("high", "to", digits=digits, percent=share),
-        Column("median", "median", digits=digits, percent=share),
         Column("p", "p, Holm", digits=3),
         Column("seeds", "seeds"),
-        Column("band", "band", digits=digits, percent=share),
         Column("searched", "search", digits=digits, percent=share, quiet=True),
         Column("reason", "why", wide=True),
+        Column("median", "median difference", digits=digits, percent=share),
+        Column("deviation", "deviation over seeds", digits=digits, percent=share),
+        Column("band", "band", digits=digits, percent=share),
+        Column("role", "role"),
     ]
     found = {judgement.name: judgement for judgement in concluded.judgements[objective]}
     ordered = sorted(concluded.standings.values(), key=lambda s: _merit(s, objective, direction))
@@ -113,7 +114,7 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "searched": standing.scores.get(objective),
     }
     if judgement is None:
-        return {**row, "verdict": "the baseline"}
+        return {**row, "verdict": "baseline"}
     return {
         **row,
         "verdict": judgement.word.value,
@@ -121,6 +122,7 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "low": _finite(judgement.difference.low),
         "high": _finite(judgement.difference.high),
         "median": _finite(judgement.median),
+        "deviation": _finite(judgement.deviation),
         "p": judgement.corrected,
         "seeds": judgement.difference.n,
         "band": judgement.band,

@@ -22,7 +22,7 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pareto import places
 from archsearch.studies.pool import pool_of, read_pool, write_figures
-from archsearch.studies.report import write_report
+from archsearch.studies.report import KEPT_AA, aa_beside, write_report
 from archsearch.studies.run import read_study_config, run_study
 from archsearch.studies.status import read_status
 from archsearch.studies.training.configuration import read_config
@@ -145,12 +145,13 @@ def test_the_page_of_finals_leads_with_verdicts_and_repeats_its_bytes(
         page = write_report(study).read_text(encoding="utf-8")
         assert page.index(f"<h2>{beginning}") < page.index("<h2>", page.index("<h2>") + 1)
         assert "A/A: gated_delta_net against itself" in page and "<h2>Cost</h2>" in page
+        assert "That A/A study is of a small setting on a CPU, not of this one" in page
         assert not re.findall(r"(?:src|href)=|url\(|https?:|@import|<script", page)
         files = {path: path.read_bytes() for path in study.report.iterdir()}
         write_report(study)
         assert {path: path.read_bytes() for path in study.report.iterdir()} == files
     rows = json.loads((finals.report / "verdicts_bits_per_byte.json").read_text())
-    assert {row["verdict"] for row in rows} <= {"the baseline", *(word.value for word in Word)}
+    assert {row["verdict"] for row in rows} <= {"baseline", *(word.value for word in Word)}
     assert all(row["reason"] for row in rows if row["role"] != "baseline")
     assert "<h2>Learning rates</h2>" in (search.report / "index.html").read_text(encoding="utf-8")
 
@@ -158,7 +159,7 @@ def test_the_page_of_finals_leads_with_verdicts_and_repeats_its_bytes(
 def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     commands.best(str(finals.path), json=False)
     printed = capsys.readouterr().out
-    assert "bits per byte against gated_delta_net, paired by seed" in printed and "the baseline" in printed
+    assert "bits per byte against gated_delta_net, paired by seed" in printed and "baseline" in printed
     commands.best(str(finals.path), json=True)
     rows = json.loads(capsys.readouterr().out)["bits_per_byte"]
     assert {row["seeds"] for row in rows} == {6} and len(rows) == 3
@@ -177,6 +178,19 @@ def test_an_a_a_study_of_a_search_trains_its_baseline_alone(search: StudyDirecto
     config = aa_config(search.path)
     assert (list(config.entrants), config.seeds.finals) == (["gated_delta_net"], 60)
     assert config.directory == search.path / "aa"
+
+
+def test_the_a_a_study_of_the_search_comes_before_the_one_kept(finals: StudyDirectory, tmp_path: Path) -> None:
+    import shutil
+
+    home = tmp_path / "study"
+    shutil.copytree(finals.path, home / "finals", ignore=shutil.ignore_patterns("report"))
+    (home / "aa").mkdir()
+    figures = json.loads(KEPT_AA.read_text(encoding="utf-8")) | {"rule": "kda", "pool": 61}
+    (home / "aa" / "aa.json").write_text(json.dumps(figures), encoding="utf-8")
+    for place in (home, home / "finals"):
+        (first, *_) = aa_beside(place)
+        assert "A/A: kda against itself" in first and "drawn from 61 trained seeds" in first
 
 
 def test_a_pool_is_kept_and_read_back(finals: StudyDirectory, tmp_path: Path) -> None:
