@@ -9,7 +9,7 @@ from archsearch.report.scales import Axis, Scale, compact, fitted
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 18, 48
 LABEL_HEIGHT = 15
-LONGEST_LABEL = 20
+LONGEST_LABEL = 18
 """Characters of a label that fit beside the drawing."""
 
 
