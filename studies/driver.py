@@ -211,13 +211,16 @@ class Driver:
     # Proposing
 
     def _fill_slots(self) -> None:
-        """Begin trials while there are slots: those that wait first, then new ones."""
+        """Begin trials while there are slots: those that wait first, then new ones.
+
+        A lost trial keeps its slot until it is begun again: what is proposed after it is to know how it ended.
+        """
         while len(self._live) < self.executor.slots and not self._makes_room():
             ready = next((w for w in self._queue if w.ready <= time.monotonic()), None)
             if ready is not None:
                 self._queue.remove(ready)
                 self._begin(ready.number, alone=ready.alone)
-            elif self._may_propose():
+            elif len(self._live) + len(self._queue) < self.executor.slots and self._may_propose():
                 self._propose()
             else:
                 return

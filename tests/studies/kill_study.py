@@ -112,13 +112,13 @@ def drive(directory: Path, *options: str) -> Generator["subprocess.Popen[str]"]:
 
 
 def finish(directory: Path, *options: str) -> None:
-    """Carry the study to its end; Ray may need a second start on a machine that is busy."""
-    for _ in range(3):
+    """Carry the study to its end; Ray may need another start on a machine that is busy."""
+    code, output = 1, "Ray did not start"
+    while "Ray did not start" in output:
         with drive(directory, *options) as process:
             output, _ = process.communicate(timeout=900)
-        if process.returncode == 0 or "Ray did not start" not in output:
-            break
-    assert process.returncode == 0, output
+            code = process.returncode
+    assert code == 0, output
 
 
 def rows(directory: Path) -> Rows:
@@ -242,7 +242,9 @@ def report(home: Path, havoc: Havoc, given: argparse.Namespace) -> int:
         cluster.close()
     check_whole(home / "study", given.trials)
     if given.slots == 1:
-        assert rows(home / "study") == rows(home / "whole"), "the killed study differs from the unkilled one"
+        pairs = zip(rows(home / "study"), rows(home / "whole"), strict=True)
+        different = next(((killed, whole) for killed, whole in pairs if killed != whole), None)
+        assert different is None, f"the killed study differs from the unkilled one: {different}"
     assert not left, f"processes {left} outlived the study"
     kept = [StudyDirectory(home / "study").trial(row[0]) for row in rows(home / "study")]
     attempts = sum(trial.attempt() for trial in kept)

@@ -202,6 +202,21 @@ def test_the_machines_fault_is_tried_again_and_teaches_nothing(run: Run, toy: Mo
     assert summary(tmp_path / "study")[1] == summary(tmp_path / "whole")[1]
 
 
+def test_a_lost_trial_keeps_its_slot_so_that_the_next_proposal_knows_its_end(
+    run: Run, toy: ModuleType, tmp_path: Path
+) -> None:
+    def body(clerk: Clerk) -> Facts:
+        if clerk.attempt < 3 and clerk.number in (2, 6):
+            raise OSError(5, "Input/output error")
+        return toy.ToyBody(0.0)(clerk)
+
+    run(trials=8, directory="whole")
+    executor = run(body, trials=8, patience=Patience(poll=0.01, back_off=0.1))
+    numbers = [assignment.number for assignment in executor.started]
+    assert numbers == sorted(numbers) and numbers.count(2) == 3
+    assert summary(tmp_path / "study") == summary(tmp_path / "whole")
+
+
 def test_a_trial_that_is_always_lost_is_given_up_without_blame(run: Run, tmp_path: Path) -> None:
     patience = Patience(poll=0.01, back_off=0.001, longest_back_off=0.002, attempts=4)
     executor = run(_failing(OSError(5, "Input/output error"), at=0.1), trials=1, patience=patience)

@@ -8,6 +8,7 @@ import pytest
 
 from archsearch.errors import ConfigError
 from archsearch.holes import Choose, Hole, Integer, OneOf, Uniform
+from archsearch.studies import samplers
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.fronts import Direction
 from archsearch.studies.samplers import SamplerKind, SamplerOptions, check_sampler, grid
@@ -99,9 +100,11 @@ def test_a_space_that_a_sampler_cannot_search_is_refused(
     check_sampler(SamplerOptions(kind=SamplerKind.CMAES), NUMBERS, ["loss"])
 
 
-def test_a_grid_too_large_to_list_is_refused() -> None:
+def test_a_grid_too_large_to_list_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def wide(choose: Choose) -> tuple[Any, ...]:
         return tuple(choose(f"hole{i}", Integer(1, 50)) for i in range(4))
 
-    with pytest.raises(ConfigError, match="grid takes at most 100,000 points; the space has more; use random"):
+    monkeypatch.setattr(samplers, "LARGEST_GRID", 1000)
+
+    with pytest.raises(ConfigError, match="grid takes at most 1,000 points; the space has more; use random"):
         grid(wide, SamplerOptions(kind=SamplerKind.GRID), 0)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -141,6 +141,6 @@ def test_evaluations_can_be_read_by_tensorboard(toy: ModuleType, threads: Any, t
     trial = StudyDirectory(tmp_path / "study").trial(0)
     events = EventAccumulator(str(trial.path / "tensorboard"))
     events.Reload()
-    assert sorted(events.Tags()["scalars"]) == ["cost", "loss", "training_seconds"]
+    assert sorted(cast(list[str], events.Tags()["scalars"])) == ["cost", "loss", "training_seconds"]
     read = [(event.step, event.value) for event in events.Scalars("loss")]
     assert read == [(m.tokens, pytest.approx(m.values["loss"])) for m in trial.curve()]

@@ -57,9 +57,9 @@ def resolve(choose: Choose) -> ToyPoint:
 def resolve_finely(choose: Choose) -> ToyPoint:
     """The same with numbers that hardly repeat, for studies of a thousand trials."""
     kind = choose("kind", OneOf(("up", "down"), (1, 2)))
-    scale = choose(f"kind={kind}/scale", Uniform(0.5, 2.0, log=False))
-    rate = choose(f"kind={kind}/rate", Uniform(0.01, 1.0, log=True))
-    return ToyPoint({"kind": kind, f"kind={kind}/rate": rate * scale, "kind=down/rate": rate * scale})
+    scale = float(choose(f"kind={kind}/scale", Uniform(0.5, 2.0, log=False)))
+    rate = scale * float(choose(f"kind={kind}/rate", Uniform(0.01, 1.0, log=True)))
+    return ToyPoint({"kind": kind, "kind=down/rate": rate})
 
 
 def suggest(trial: Any) -> Choose:
