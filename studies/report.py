@@ -16,7 +16,14 @@ from archsearch.studies.conclusions import Conclusions, conclude
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, Row, read_evidence
 from archsearch.studies.figures import learning_curves, search_course, trade_off
-from archsearch.studies.findings_page import cost_section, importance_section, rate_section, rules_section, rung_section
+from archsearch.studies.findings_page import (
+    cost_section,
+    importance_section,
+    rate_section,
+    rate_warning,
+    rules_section,
+    rung_section,
+)
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
@@ -106,7 +113,7 @@ def _of_search(evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[s
     return [
         _outcome(evidence, aa),
         *_winner(evidence),
-        Section("Ranking", [Text(SCREENING, quiet=True), ranking_table(evidence)]),
+        Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
         *trade_off(evidence),
         *rate_section(evidence),
         *learning_curves(evidence),

@@ -14,6 +14,7 @@ from archsearch.studies.comparison import Interval, Judgement, Word
 from archsearch.studies.conclusions import Conclusions, Standing
 from archsearch.studies.entrants import Role
 from archsearch.studies.evidence import Evidence
+from archsearch.studies.findings_page import rate_warning
 from archsearch.studies.fronts import Direction
 from archsearch.studies.pareto import Place, places
 from archsearch.studies.wording import is_share, shown, spoken
@@ -32,7 +33,7 @@ READING = (
 def verdict_sections(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) -> list[Section]:
     """The head of a report of finals: how far verdicts can be trusted, then the verdicts."""
     blocks: list[Block] = [Text(line, quiet=True) for line in aa] or [Text(NO_AA, warning=True)]
-    blocks.append(Text(READING, quiet=True))
+    blocks += [Text(READING, quiet=True), *rate_warning(evidence)]
     for objective in evidence.objectives:
         blocks += _of_objective(evidence, concluded, objective)
     return [Section(f"Verdicts against {concluded.against}", blocks), *_choice(evidence, concluded)]

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from archsearch.studies.evidence import Evidence, Row
 from archsearch.studies.findings import costs, importances, rate_curves, rung_worth
-from archsearch.studies.findings_page import importance_section, rate_section, rung_section
+from archsearch.studies.findings_page import importance_section, rate_section, rate_warning, rung_section
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.rates import RATE
@@ -92,6 +93,13 @@ def test_a_rate_that_failed_is_still_an_end_of_the_grid() -> None:
     rows.append(row(2, {"rule/kind": "kind", RATE: "0.1"}, 9.0, Outcome.UNSTABLE))
     assert [curve.at_edge for curve in rate_curves(evidence_of(rows))] == [""]
     assert rate_curves(evidence_of(grid(0, "kind", (3.0,)))) == []
+
+
+def test_a_search_without_a_grid_is_warned_about() -> None:
+    rated = evidence_of(grid(0, "kind", (3.0, 1.0)))
+    assert "Give learning_rates, a grid for all" in rate_warning(rated)[0].html()
+    assert rate_warning(replace(rated, plan={"config": {"learning_rates": [0.001, 0.01]}})) == []
+    assert rate_warning(evidence_of([row(0, {"rule/kind": "a"}, 1.0)])) == []
 
 
 def decision(trial: int, loss: float, rank: int, reason: str = "a free pass", *, stop: bool = False) -> Decision:
