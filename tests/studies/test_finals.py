@@ -120,6 +120,32 @@ def test_finals_are_gone_on_with_and_never_begun_twice(search: StudyDirectory, f
         run_study(finals_config(search.path, ["seeds.finals=7"]), workers=lambda config: Idle())
 
 
+def test_interrupted_finals_end_with_the_same_values(
+    search: StudyDirectory, finals: StudyDirectory, workers: Any, tmp_path: Path
+) -> None:
+    config = replace(read_study_config(finals.path), directory=tmp_path / "finals")
+
+    def interrupted(config: StudyConfig) -> Any:
+        executor = workers(config)
+        begin = executor.start
+
+        def start(assignment: Any) -> None:
+            if assignment.number == 4:
+                raise KeyboardInterrupt
+            begin(assignment)
+
+        executor.start = start
+        return executor
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(config, workers=interrupted)
+    assert len([row for row in read_evidence(StudyDirectory(config.directory)).rows if row.outcome]) == 4
+    resumed = read_evidence(run_study(config, workers=workers))
+    assert [(row.name, row.values) for row in resumed.rows] == [
+        (row.name, row.values) for row in read_evidence(finals).rows
+    ]
+
+
 class Idle:
     """Nothing is left to train."""
 
