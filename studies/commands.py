@@ -174,10 +174,15 @@ def stop(directory: str, *, now: bool) -> None:
 
 
 def best(directory: str, *, json: bool) -> None:
-    """Print the ranking and the best rule."""
+    """Print the ranking and the best rule; of finals the verdicts."""
     evidence = read_evidence(StudyDirectory(Path(directory)))
+    concluded = conclude(evidence)
     if json:
-        print(ranking_table(evidence).json(), end="")
+        print(ranking_table(evidence).json() if concluded is None else _verdicts_json(concluded, evidence), end="")
+        return
+    if concluded is not None:
+        _print_conclusions(concluded, evidence)
+        console.print(f"Next: archsearch study report {directory}")
         return
     _print_ranking(evidence)
     console.print(f"Next: archsearch study report {directory}")
@@ -302,6 +307,12 @@ def _print_ranking(evidence: Evidence) -> None:
     for line in equation(parse_rule(winner.rule)).splitlines():
         console.print(f"    {line}")
     console.print()
+
+
+def _verdicts_json(concluded: Conclusions, evidence: Evidence) -> str:
+    """The rows of every table of verdicts, by objective."""
+    tables = {name: verdict_table(concluded, name, way) for name, way in evidence.objectives.items()}
+    return jsonlib.dumps({name: jsonlib.loads(table.json()) for name, table in tables.items()}, indent=1) + "\n"
 
 
 def _print_conclusions(concluded: Conclusions, evidence: Evidence) -> None:
