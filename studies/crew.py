@@ -13,7 +13,7 @@ import torch
 from archsearch.studies.body import TrainingBody
 from archsearch.studies.clerk import Assignment, Clerk, Superseded, fail, work
 from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.outcomes import CrowdedOut
+from archsearch.studies.outcomes import CrowdedOut, Unstable
 from archsearch.studies.structure import structure_of
 from archsearch.studies.training.together.group import Member, train_together
 from archsearch.studies.training.trial import Plan, train_trial
@@ -26,11 +26,12 @@ def gathered(assignments: Sequence[Assignment], most: int) -> list[tuple[Assignm
     """Groups of at most `most` trials of one structure each, in the order in which their first ones came."""
     groups: dict[str, list[Assignment]] = {}
     for assignment in assignments:
-        groups.setdefault(_structure_of(assignment), []).append(assignment)
+        groups.setdefault(structure_at(assignment), []).append(assignment)
     return [tuple(group[i : i + most]) for group in groups.values() for i in range(0, len(group), most)]
 
 
-def _structure_of(assignment: Assignment) -> str:
+def structure_at(assignment: Assignment) -> str:
+    """The structure of a trial, from its proposal."""
     proposal = StudyDirectory(assignment.study).trial(assignment.number).proposal() or {}
     return structure_of(assignment.number, proposal)
 
@@ -50,7 +51,7 @@ class _Fellow:
 
 
 def work_together(assignments: Sequence[Assignment], body: TrainingBody) -> bool:
-    """Carry out an attempt at each of several trials; whether all ended well, so that the process is fit for more.
+    """Carry out an attempt at each of several trials; whether the process is fit for more after how they ended.
 
     Every trial has its result afterwards, unless its attempt was superseded. A fault of the machine is raised.
     """
@@ -79,7 +80,8 @@ def work_together(assignments: Sequence[Assignment], body: TrainingBody) -> bool
 class _Told:
     """What became of the trials so far.
 
-    clean: whether all of them ended well. ended: numbers of those that have. lost: the machine's fault, if one came.
+    clean: whether the process is fit for more; a loss that is no longer finite harms nothing but its trial. ended:
+    numbers of those that have. lost: the machine's fault, if one came.
     """
 
     def __init__(self) -> None:
@@ -90,7 +92,7 @@ class _Told:
     def end(self, clerk: Clerk, how: Mapping[str, Any] | Exception) -> None:
         """Write the result of a trial, behind its fence. A fault of the machine is raised."""
         self.ended.add(clerk.number)
-        self.clean = self.clean and not isinstance(how, Exception)
+        self.clean = self.clean and (isinstance(how, Unstable) or not isinstance(how, Exception))
         with contextlib.suppress(Superseded):
             if not isinstance(how, Exception):
                 clerk.conclude(how)
