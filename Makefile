@@ -8,7 +8,7 @@ SHORT ?= directory=runs/quickstart-short trials=3 tasks.mqar.tokens=100_000 task
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help study study-short test check format lint types order gpu-test fuzz hopper golden bench sizes
+.PHONY: help study study-short test check format lint types order gpu-test fuzz hopper golden bench endurance sizes
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -53,6 +53,11 @@ golden: $(READY)  ## rewrite the golden files, then show what changed
 
 bench: test gpu-test  ## the tests first, then timings beside the peers that are installed
 	$(BIN)/archsearch bench gated_delta_net q_delta eda
+
+endurance: $(READY)  ## 100 SIGKILLs of drivers, workers and a node; then what the engine takes at 1,000 trials
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/studies/kill_study.py --kills 100 --trials 40 --slots 1 --step 0.6
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/studies/kill_study.py --kills 100 --trials 40 --slots 2 --step 1.2
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python tests/studies/overhead.py --trials 1000
 
 sizes:  ## lines a folder, the ten largest files
 	@for folder in archsearch/*.py archsearch/dsl archsearch/lowering archsearch/report kernels mixers spaces studies tests; do \

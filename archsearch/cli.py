@@ -232,12 +232,74 @@ def resume(directory: Directory, overrides: Overrides = None) -> None:
     commands.resume(directory, overrides or [])
 
 
-@study.command(epilog="Example: archsearch study status runs/quickstart")
-def status(directory: Directory, *, json: Json = False) -> None:
-    """Trials by outcome, rungs, time left. Reads files only, so it may run beside the driver."""
+@study.command(epilog="Example: archsearch study finals runs/quickstart")
+def finals(directory: Directory, overrides: Overrides = None) -> None:
+    """Retrain the best of a finished search and its baselines on fresh seeds: who won, what is a tie.
+
+    It is a study of its own in DIRECTORY/finals; the same command goes on with it.
+    """
     from archsearch.studies import commands
 
-    commands.status(directory, json=json)
+    commands.finals(directory, overrides or [])
+
+
+@study.command(epilog="Example: archsearch study aa studies/configs/aa.yaml")
+def aa(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG-OR-DIRECTORY",
+            help="A YAML file with one entrant, a finished search (its baseline), or seeds.json of an earlier one.",
+            show_default=False,
+        ),
+    ],
+    overrides: Overrides = None,
+    *,
+    studies: Annotated[int, typer.Option(help="Studies drawn from the trained seeds.")] = 1000,
+    finalists: Annotated[int, typer.Option(help="Finalists of each, beside the baseline.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds of each finalist.")] = 6,
+    json: Json = False,
+) -> None:
+    """One rule against itself, through the code that gives verdicts: how often is there a winner where none is?"""
+    from archsearch.studies import commands
+    from archsearch.studies.aa import Setting
+
+    commands.aa(source, overrides or [], setting=Setting(studies, finalists, seeds), json=json)
+
+
+@study.command(epilog="Example: archsearch study status runs/quickstart")
+def status(
+    directory: Directory,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print it and leave, on a terminal too.")] = False,
+    json: Json = False,
+) -> None:
+    """Running trials, rungs, time left; on a terminal it follows the driver. Reads files only."""
+    from archsearch.studies import commands
+
+    commands.status(directory, json=json, once=once)
+
+
+@study.command(epilog="Example: archsearch study stop runs/quickstart")
+def stop(
+    directory: Directory,
+    *,
+    now: Annotated[
+        bool, typer.Option("--now", help="Do not wait for the next checkpoints; what came after the last is redone.")
+    ] = False,
+) -> None:
+    """End a running study cleanly: its trials go on to their next checkpoints, its driver exits with 0."""
+    from archsearch.studies import commands
+
+    commands.stop(directory, now=now)
+
+
+@study.command(epilog="Example: archsearch study pareto runs/quickstart --json")
+def pareto(directory: Directory, *, json: Json = False) -> None:
+    """The trials that no other beats in every objective."""
+    from archsearch.studies import commands
+
+    commands.pareto(directory, json=json)
 
 
 @study.command(epilog="Example: archsearch study best runs/quickstart --json")

@@ -6,6 +6,7 @@ A field may be a number, text, bool, None, an Enum (by its value), a dataclass, 
 
 import dataclasses
 import difflib
+import functools
 import re
 import types
 import typing
@@ -219,6 +220,7 @@ class _Reader:
         return ConfigError(f"unknown key {path} in {self.where}; {advice}")
 
 
+@functools.cache
 def _hints(kind: type) -> dict[str, object]:
     names = {field.name for field in dataclasses.fields(kind) if field.init}
     return {name: hint for name, hint in typing.get_type_hints(kind).items() if name in names}

@@ -11,12 +11,14 @@ from torch import nn
 
 from archsearch.errors import ArchsearchError
 from archsearch.studies.clerk import Clerk
-from archsearch.studies.outcomes import Unbuildable
+from archsearch.studies.outcomes import CrowdedOut, Unbuildable
+from archsearch.studies.structure import structure_of
 from archsearch.studies.tasks.registry import Tasks
-from archsearch.studies.tasks.task import Task
+from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.language import counted, plan_trial
-from archsearch.studies.training.trial import ModelBuilder, train_trial
+from archsearch.studies.training.timing import STEP_TIME, step_milliseconds
+from archsearch.studies.training.trial import ModelBuilder, Plan, train_trial
 from archsearch.typed_data import from_plain
 
 
@@ -29,15 +31,39 @@ class TrainingBody:
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
+        shares = 0 < self.gpus < 1 and not clerk.alone
+        self.settle_in(alone=clerk.alone)
+        try:
+            plan, known = self.planned(clerk)
+            return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
+        except torch.OutOfMemoryError as error:
+            if shares:
+                raise CrowdedOut(str(error).splitlines()[0]) from error
+            raise
+
+    def settle_in(self, trials: int = 1, *, alone: bool = False) -> None:
+        """Take the threads and the share of the GPU's memory that so many trials in this process have; alone: all."""
         torch.set_num_threads(self.threads)
         if 0 < self.gpus < 1:
-            torch.cuda.set_per_process_memory_fraction(self.gpus)
+            torch.cuda.set_per_process_memory_fraction(1.0 if alone else min(1.0, trials * self.gpus))
+
+    def planned(self, clerk: Clerk) -> tuple[Plan, dict[str, float]]:
+        """How the trial is trained, and its sizes and costs. Unbuildable if the variant has none."""
         config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
         tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
         known = _counts(config, next(iter(tasks.values())))
         plan = plan_trial(config, tasks, known)
-        plan = replace(plan, build=_refusing(plan.build), identity=_identity(clerk))
-        return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
+        if STEP_TIME in clerk.plan["objectives"]:
+            known[STEP_TIME] = self._step_time(clerk, plan)
+            plan = replace(plan, constants=known)
+        part = Part(clerk.plan["fixed"].get("part", Part.VALIDATION.value))
+        return replace(plan, build=_refusing(plan.build), identity=_identity(clerk), part=part), known
+
+    def _step_time(self, clerk: Clerk, plan: Plan) -> float:
+        """Measured with the whole device, though the trial itself may have a share of it."""
+        structure = structure_of(clerk.number, clerk.proposal)
+        file = clerk.trial.path.parents[1] / "timing.jsonl"
+        return step_milliseconds(replace(plan, build=_refusing(plan.build)), structure, file)
 
 
 def _refusing(build: ModelBuilder) -> ModelBuilder:
@@ -57,7 +83,8 @@ def trial_config(plan: Mapping[str, Any], proposal: Mapping[str, Any]) -> TrialC
     config = cast(Mapping[str, Any], plan["config"])
     parts = {name: proposal[name] for name in ("rule", "layer", "model", "training", "budget")}
     shared = {name: config[name] for name in ("tasks", "evaluations", "backend", "graphs")}
-    return from_plain(TrialConfig, {**parts, **shared, "seed": plan["fixed"]["seed"]}, "the study's files")
+    seed = proposal.get("seed", plan["fixed"]["seed"])
+    return from_plain(TrialConfig, {**parts, **shared, "seed": seed}, "the study's files")
 
 
 def _identity(clerk: Clerk) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from archsearch.studies.board import Board
 from archsearch.studies.directory import Measurement, Result, StudyDirectory, TrialDirectory
 from archsearch.studies.outcomes import Outcome, Unstable, classify
 
@@ -24,13 +25,21 @@ class Superseded(Exception):
     """Another attempt owns the trial now; this one leaves without a word."""
 
 
+class Halted(Superseded):
+    """The study was asked to stop; the trial leaves after its checkpoint, and a later driver goes on from there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One attempt at one trial: all that a worker is told; the rest stands in the study's directory."""
+    """One attempt at one trial: all that a worker is told; the rest stands in the study's directory.
+
+    alone: the trial has a whole GPU, where trials of the study share them.
+    """
 
     study: Path
     number: int
     attempt: int
+    alone: bool = False
 
 
 class Body(Protocol):
@@ -52,8 +61,10 @@ class Clerk:
     def __init__(self, assignment: Assignment) -> None:
         """Read the plan and the proposal. Superseded if the attempt is not, or no longer, the one that may write."""
         study = StudyDirectory(assignment.study)
+        self._study = study
         self.number = assignment.number
         self.attempt = assignment.attempt
+        self.alone = assignment.alone
         self.trial: TrialDirectory = study.trial(assignment.number)
         self.check_fence()
         self.plan: Mapping[str, Any] = study.plan()
@@ -62,6 +73,9 @@ class Clerk:
         self._rungs: list[int] = [int(tokens) for tokens in self.plan["rung_tokens"]]
         self._total = self._rungs[-1]
         self._curve = self.trial.curve()
+        self.trial.write_presence(self.attempt)
+        wanted = bool(cast(Mapping[str, Any], self.plan.get("config", {})).get("tensorboard"))
+        self._board = Board(self.trial.path, self.last.tokens if self.last else 0) if wanted else None
 
     @property
     def last(self) -> Measurement | None:
@@ -83,6 +97,10 @@ class Clerk:
         if self.trial.attempt() != self.attempt:
             raise Superseded
 
+    def _check_halt(self) -> None:
+        if self._study.stop_asked():
+            raise Halted
+
     def record(self, fraction: float, values: Mapping[str, float], seconds: float) -> None:
         """Write an evaluation at `fraction` of the budget, after `seconds` of training.
 
@@ -96,18 +114,22 @@ class Clerk:
         measurement = Measurement(self.attempt, self.tokens(fraction), fraction, finite, seconds)
         self.trial.append_measurement(measurement)
         self._curve = [m for m in self._curve if m.tokens < measurement.tokens] + [measurement]
+        if self._board is not None:
+            self._board.add(measurement.tokens, finite, seconds)
 
     def goes_on(self, fraction: float) -> bool:
         """Wait until every rung passed at `fraction` is decided; whether the trial goes on.
 
-        Without waiting at the end.
+        Without waiting at the end. Halted if the study was asked to stop.
         """
+        self._check_halt()
         reached = self.tokens(fraction)
         return not any(self._stops(tokens) for tokens in self._rungs[:-1] if tokens <= reached)
 
     def _stops(self, rung: int) -> bool:
         while (stop := self.trial.decision(rung)) is None:
             self.check_fence()
+            self._check_halt()
             time.sleep(POLL_SECONDS)
         return stop
 
@@ -152,7 +174,7 @@ def work(assignment: Assignment, body: Body) -> bool:
         except Superseded:
             raise
         except Exception as error:
-            _fail(clerk, error)
+            fail(clerk, error)
             return False
         clerk.conclude(details)
     except Superseded:
@@ -160,8 +182,8 @@ def work(assignment: Assignment, body: Body) -> bool:
     return True
 
 
-def _fail(clerk: Clerk, error: Exception) -> None:
-    """End the trial by `error`."""
+def fail(clerk: Clerk, error: Exception) -> None:
+    """End the trial by `error`, which is raised again where it is the machine's fault."""
     outcome = classify(error)
     text = "".join(traceback.format_exception(error))
     clerk.check_fence()

@@ -11,21 +11,17 @@ from archsearch.holes import has_holes
 from archsearch.spaces.lookup import find_space
 from archsearch.spaces.plain import with_holes
 from archsearch.spaces.space import Space
+from archsearch.studies.entrants import Entrant, Seeds
 from archsearch.studies.executor import Resources
 from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import SamplerOptions
+from archsearch.studies.rates import check_rates, with_rates
 from archsearch.studies.rungs import RungOptions
+from archsearch.studies.samplers import SamplerOptions
+from archsearch.studies.storage import JOURNAL, without_password
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import to_plain
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Seeds:
-    """Seeds of initialisation and data. search: of the trials of the search, and of its proposals."""
-
-    search: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +33,12 @@ class StudyConfig:
     objectives: names of measured values, by default each task's own; the first one leads.
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
     mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
+    storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
+    tensorboard: whether each trial writes its evaluations for TensorBoard too.
+    learning_rates: a grid at which every structure is trained, baselines too; none leaves the rate to the space.
+    finalists: how many of a finished search its finals retrain beside the baselines. against: the baseline that
+    verdicts are about; null is the first. ties: by objective, how small a difference does not matter. entrants: points
+    trained on every fresh seed; a study that has some proposes nothing.
     """
 
     space: str | Mapping[str, Any]
@@ -56,26 +58,50 @@ class StudyConfig:
     resources: Resources = field(default_factory=Resources)
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
     graphs: bool = False
+    storage: str = JOURNAL
+    tensorboard: bool = False
+    learning_rates: tuple[float, ...] = ()
+    finalists: int = 3
+    against: str | None = None
+    ties: Mapping[str, float] = field(default_factory=dict[str, float])
+    entrants: Mapping[str, Entrant] = field(default_factory=dict[str, Entrant])
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
+        if without_password(self.storage) != self.storage:
+            raise ConfigError(
+                f"storage must be without a password, which the study's files would keep; got "
+                f"{without_password(self.storage)}; leave it to ~/.pgpass or PGPASSWORD"
+            )
         if self.trials < 0:
             raise ConfigError(f"trials must be >= 0; got {self.trials}")
         if self.evaluations < 1:
             raise ConfigError(f"evaluations must be >= 1; got {self.evaluations}")
         if self.graphs and self.resources.gpus == 0:
             raise ConfigError("graphs need trials with a GPU; got resources.gpus 0; leave graphs out")
+        check_rates(self.learning_rates)
+        if self.finalists < 1:
+            raise ConfigError(f"finalists must be >= 1; got {self.finalists}")
+        for name, band in self.ties.items():
+            if band < 0:
+                raise ConfigError(f"ties.{name} must be >= 0; got {band}")
+        if self.entrants and self.trials:
+            raise ConfigError(f"trials must be 0 beside entrants: a study of them proposes nothing; got {self.trials}")
+        known = list(self.entrants or self.baselines)
+        if self.against is not None and self.against not in known:
+            raise ConfigError(f"against must be one of {', '.join(known) or 'the baselines'}; got {self.against!r}")
 
     def load_space(self) -> Space:
         """The space with this configuration's values in it. SpaceError or ConfigError if it cannot be."""
         space = find_space(self.space)
-        return dataclasses.replace(
+        filled = dataclasses.replace(
             space,
             layer=overridden(space.layer, self.layer, "layer"),
             model=overridden(space.model, self.model, "model"),
             training=overridden(space.training, self.training, "training"),
             budget=overridden(space.budget, self.budget, "budget"),
         )
+        return with_rates(filled, self.learning_rates)
 
 
 def overridden(part: T, values: Mapping[str, Any], where: str) -> T:

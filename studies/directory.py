@@ -4,9 +4,11 @@ STUDY/study.json          what was asked; written once, by the driver
 STUDY/optuna.journal      the proposals and what was told about them
 STUDY/driver.lock         held by the one driver
 STUDY/rungs.jsonl         one decision a line, on disk before it acts
+STUDY/stop.json           there while the driver and the workers are asked to stop
 STUDY/trials/00012/
     trial.json            the proposal; written by the driver before training
     attempt.json          the fence: the attempt that may write
+    worker-2.json         by the worker of attempt 2 when it begins: its process and host
     metrics-2.jsonl       one evaluation a line, by the worker of attempt 2
     checkpoint/           by the worker
     decision-65536.json   copied from rungs.jsonl for the worker
@@ -14,6 +16,8 @@ STUDY/trials/00012/
     result.json           the end of the trial; by the worker, last of all, or by the driver for a trial without one
 """
 
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,14 +99,23 @@ class TrialDirectory:
         """From now on only `attempt` may write."""
         records.write_json(self.path / "attempt.json", {"attempt": attempt})
 
+    def write_presence(self, attempt: int) -> None:
+        """Say that the worker of an attempt has begun, and where."""
+        record = {"pid": os.getpid(), "host": socket.gethostname()}
+        records.write_json(self.path / f"worker-{attempt}.json", record, durable=False)
+
+    def is_present(self, attempt: int) -> bool:
+        """Whether the worker of an attempt has begun."""
+        return (self.path / f"worker-{attempt}.json").exists()
+
     def decision(self, tokens: int) -> bool | None:
         """Whether the trial is to stop at the rung of `tokens`; None while undecided."""
         record = records.read_json(self.path / f"decision-{tokens}.json")
         return None if record is None else bool(record["stop"])
 
     def write_decision(self, decision: Decision) -> None:
-        """Let the worker go on, or stop it."""
-        records.write_json(self.path / f"decision-{decision.tokens}.json", {"stop": decision.stop})
+        """Let the worker go on, or stop it; a lost file is written again from the log of the rungs."""
+        records.write_json(self.path / f"decision-{decision.tokens}.json", {"stop": decision.stop}, durable=False)
 
     def append_measurement(self, measurement: Measurement) -> None:
         """Add a line to the attempt's own metrics file."""
@@ -148,6 +161,23 @@ class StudyDirectory:
         self.lock = path / "driver.lock"
         self.rungs = path / "rungs.jsonl"
         self.report = path / "report"
+        self._stop = path / "stop.json"
+
+    def stop_asked(self) -> bool:
+        """Whether the study is to stop."""
+        return self._stop.exists()
+
+    def ask_to_stop(self, *, now: bool) -> None:
+        """Ask the driver and the workers to stop; now: without waiting for the trials' next checkpoints."""
+        records.write_json(self._stop, {"now": now})
+
+    def stop_is_urgent(self) -> bool:
+        """Whether the study is to stop without waiting."""
+        return bool((records.read_json(self._stop) or {}).get("now", False))
+
+    def forget_stop(self) -> None:
+        """Take the wish back."""
+        self._stop.unlink(missing_ok=True)
 
     def plan(self) -> dict[str, Any]:
         """The object in study.json. StudyError if `path` is no study."""

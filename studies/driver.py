@@ -7,7 +7,7 @@ Everything it knows can be read back from the study's directory, so beginning an
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from archsearch.studies.clerk import Assignment
 from archsearch.studies.directory import Measurement, Result, StudyDirectory
 from archsearch.studies.executor import Departure, Executor
 from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import Outcome
+from archsearch.studies.outcomes import CrowdedOut, Outcome
 from archsearch.studies.proposals import Proposals
 from archsearch.studies.rungs import Rungs
 from archsearch.studies.verdicts import missed_words, verdict
@@ -82,6 +82,7 @@ class _Live:
     assignment: Assignment
     heard: float
     lines: int = 0
+    present: bool = False
 
 
 @dataclass(slots=True)
@@ -95,10 +96,11 @@ class _Losses:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A trial that waits for a slot until `ready` (monotonic seconds)."""
+    """A trial that waits for a slot until `ready` (monotonic seconds); alone: for a whole GPU."""
 
     number: int
     ready: float = 0.0
+    alone: bool = False
 
 
 @dataclass(slots=True)
@@ -106,7 +108,9 @@ class Driver:
     """One run of a study. The caller holds the study's lock.
 
     resolve: turns a chooser into a point of the space. announce: told in words what happened. on_look: called each
-    time round. free_pass_every: see RungOptions. objectives: as in the plan.
+    time round. free_pass_every: see RungOptions. objectives: as in the plan. companions: from the choices of a
+    proposal to those of trials that go with it, as the same structure at other learning rates; they follow at once, are
+    part of the same proposal, and may be stopped alone. stopped: whether it was asked to stop.
     """
 
     directory: StudyDirectory
@@ -121,11 +125,14 @@ class Driver:
     patience: Patience = Patience()
     announce: Callable[[str], None] = lambda text: None
     on_look: Callable[[], None] = lambda: None
+    companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: ()
+    stopped: bool = False
     _live: dict[int, _Live] = field(default_factory=dict[int, _Live])
     _queue: list[_Waiting] = field(default_factory=list[_Waiting])
     _losses: dict[int, _Losses] = field(default_factory=dict[int, _Losses])
     _variants: dict[str, int] = field(default_factory=dict[str, int])
     _origins: dict[int, str] = field(default_factory=dict[int, str])
+    _leaders: dict[int, int] = field(default_factory=dict[int, int])
     _duplicates_in_a_row: int = 0
     _proposed: int = 0
     _intervals: deque[float] = field(default_factory=lambda: deque[float](maxlen=200))
@@ -135,10 +142,7 @@ class Driver:
     def run(self) -> None:
         """Carry the study to its end. BugError if it cannot go on; the executor is left to the caller."""
         self._reconcile()
-        while True:
-            self._fill_slots()
-            if not self._live and not self._queue:
-                break
+        while not self._is_over():
             departures = self.executor.departures(self.patience.poll)
             self._read_metrics()
             for departure in departures:
@@ -147,6 +151,18 @@ class Driver:
             self.on_look()
         if self._duplicates_in_a_row >= DUPLICATES_BEFORE_END:
             self.announce(f"the space is spent: {self._duplicates_in_a_row} proposals in a row were tried before")
+
+    def _is_over(self) -> bool:
+        """Whether there is nothing left to wait for; begins what can begin."""
+        if self.directory.stop_asked():
+            if self.directory.stop_is_urgent():
+                for number in list(self._live):
+                    self.executor.kill(number)
+                self._live.clear()
+            self.stopped = True
+            return not self._live
+        self._fill_slots()
+        return not self._live and not self._queue
 
     # Reconciliation
 
@@ -158,6 +174,9 @@ class Driver:
                 trial.write_decision(decision)
         for number, trial in self.directory.trials().items():
             self._remember(number, trial.proposal() or {})
+        if self._leaders:  # only the newest can be without its companions: they are enqueued before anything else
+            newest = max(self._leaders.values())
+            self._enqueue_companions(newest, self.directory.trial(newest).proposal() or {})
         running = self.proposals.running()
         for number in running:  # before anything is told, so that the sampler sees what it saw
             if self.directory.trial(number).proposal() is None:
@@ -178,35 +197,46 @@ class Driver:
 
     def _remember(self, number: int, proposal: Mapping[str, Any]) -> None:
         """Count a proposal that stands in the files."""
-        origin = str(proposal["origin"])
+        origin, leader = str(proposal["origin"]), proposal.get("leader")
         self._origins[number] = origin
+        self._leaders[number] = number if leader is None else int(leader)
         if proposal.get("duplicate_of") is not None:
-            self._duplicates_in_a_row += 1
+            self._duplicates_in_a_row += leader is None
             return
         self._variants[str(proposal["variant_hash"])] = number
-        if origin == PROPOSAL:
+        if origin == PROPOSAL and leader is None:
             self._duplicates_in_a_row = 0
             self._proposed += 1
 
     # Proposing
 
     def _fill_slots(self) -> None:
-        """Begin trials while there are slots: those that wait first, then new ones."""
-        while len(self._live) < self.executor.slots:
+        """Begin trials while there are slots: those that wait first, then new ones.
+
+        A lost trial keeps its slot until it is begun again: what is proposed after it is to know how it ended.
+        """
+        while len(self._live) < self.executor.slots and not self._one_is_alone():
             ready = next((w for w in self._queue if w.ready <= time.monotonic()), None)
             if ready is not None:
                 self._queue.remove(ready)
-                self._begin(ready.number)
-            elif self._may_propose():
+                self._begin(ready.number, alone=ready.alone)
+            elif len(self._live) + len(self._queue) < self.executor.slots and self._may_propose():
                 self._propose()
             else:
                 return
+
+    def _one_is_alone(self) -> bool:
+        """Whether nothing may begin beside a trial that runs alone, or before one that waits for the others to end."""
+        waits = bool(self._live) and any(waiting.alone for waiting in self._queue)
+        return waits or any(live.assignment.alone for live in self._live.values())
 
     def _may_propose(self) -> bool:
         late = self.limits.seconds is not None and time.monotonic() - self._began > self.limits.seconds
         if late or self._duplicates_in_a_row >= DUPLICATES_BEFORE_END:
             return False
-        return self.proposals.waiting() > 0 or self._proposed < self.limits.trials
+        if self.proposals.waiting() > 0:
+            return True
+        return self._proposed < self.limits.trials and not self.proposals.spent()
 
     def _propose(self) -> None:
         trial, sampler = self.proposals.ask(at_random=self._at_random())
@@ -227,11 +257,12 @@ class Driver:
         number = int(trial.number)
         point = self.resolve(self.suggest(trial))
         earlier = self._variants.get(point.variant_hash)
-        origin = self.proposals.origin(number)
+        origin, leader = self.proposals.origin(number), self.proposals.leader(number)
         record: dict[str, object] = {
             "number": number,
             "origin": origin,
-            "sampler": sampler if origin == PROPOSAL else "enqueued",
+            "sampler": sampler if origin == PROPOSAL and leader is None else "enqueued",
+            "leader": leader,
             "seed_index": 0,
             "duplicate_of": earlier,
             "variant_hash": point.variant_hash,
@@ -239,7 +270,14 @@ class Driver:
         }
         self.directory.trial(number).write_proposal(record)
         self._remember(number, record)
+        self._enqueue_companions(number, record)
         return number
+
+    def _enqueue_companions(self, number: int, proposal: Mapping[str, Any]) -> None:
+        """Propose what goes with a proposal next; those that are there already are not proposed again."""
+        if proposal.get("leader") is None and proposal.get("duplicate_of") is None:
+            for choices in self.companions(proposal["choices"]):
+                self.proposals.enqueue(choices, str(proposal["origin"]), leader=number)
 
     def _queue_or_end(self, number: int, duplicate_of: int | None) -> None:
         if duplicate_of is None:
@@ -249,12 +287,12 @@ class Driver:
 
     # Attempts
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, number: int, *, alone: bool = False) -> None:
         """Start the next attempt at a trial; the fence shuts out whatever is left of the ones before."""
         trial = self.directory.trial(number)
         attempt = trial.attempt() + 1
         trial.raise_fence(attempt)
-        assignment = Assignment(self.directory.path, number, attempt)
+        assignment = Assignment(self.directory.path, number, attempt, alone)
         self._live[number] = _Live(assignment, heard=time.monotonic(), lines=len(trial.curve()))
         self.executor.start(assignment)
         self.announce(f"trial {number} begins ({self._origins[number]}, attempt {attempt})")
@@ -262,7 +300,10 @@ class Driver:
     def _read_metrics(self) -> None:
         """Note every new line of the running trials and decide the rungs they reached."""
         for number, live in self._live.items():
-            curve = self.directory.trial(number).curve()
+            trial = self.directory.trial(number)
+            if not live.present and trial.is_present(live.assignment.attempt):
+                live.present, live.heard = True, time.monotonic()  # it may have waited for a node until now
+            curve = trial.curve()
             if len(curve) > live.lines:
                 now = time.monotonic()
                 self._intervals.append((now - live.heard) / (len(curve) - live.lines))
@@ -283,7 +324,7 @@ class Driver:
         """Why a trial may not be stopped, if it may not."""
         if self._origins[number] != PROPOSAL:
             return "a baseline"
-        if self.free_pass_every and number % self.free_pass_every == self.free_pass_every - 1:
+        if self.free_pass_every and self._leaders[number] % self.free_pass_every == self.free_pass_every - 1:
             return "a free pass"
         return None
 
@@ -297,11 +338,15 @@ class Driver:
         result = self.directory.trial(number).result()
         if result is not None:
             self._tell(number, result)
-        else:
+        elif not self.directory.stop_asked():
             self._lose(number, departure.cause or "the worker left no result")
 
     def _lose(self, number: int, cause: str) -> None:
         """Queue a trial that the machine lost, later each time; give it up after too many losses without progress."""
+        if cause.startswith(CrowdedOut.__name__):
+            self._queue.insert(0, _Waiting(number, alone=True))
+            self.announce(f"trial {number} ran out of memory on a shared GPU; it is begun again alone")
+            return
         curve = self.directory.trial(number).curve()
         tokens = curve[-1].tokens if curve else 0
         losses = self._losses.setdefault(number, _Losses())
@@ -324,7 +369,7 @@ class Driver:
         if len(self._intervals) >= 5:
             limit = max(limit, self.patience.silence_factor * statistics.median(self._intervals))
         for number, live in list(self._live.items()):
-            if time.monotonic() - live.heard < limit:
+            if not live.present or time.monotonic() - live.heard < limit:
                 continue
             self.executor.kill(number)
             del self._live[number]

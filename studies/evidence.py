@@ -1,5 +1,6 @@
 """What a study's files say, as rows: trials with their ends and curves, in order of merit. Reads files only."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,13 +8,18 @@ from typing import Any
 from archsearch.studies.directory import Measurement, StudyDirectory
 from archsearch.studies.fronts import Direction, front, losses
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.rates import without_rate
 
 BASELINE = "baseline:"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One trial. outcome: None while it has no end. values: of its end, or measured last. details: facts of its end."""
+    """One trial. outcome: None while it has no end. values: of its end, or measured last. details: facts of its end.
+
+    leader: the trial of the same structure that this one goes with, at another learning rate.
+    seed: the fresh seed of an entrant's trial; None in a search, where all share one. entrant: its name.
+    """
 
     number: int
     origin: str
@@ -30,6 +36,10 @@ class Row:
     message: str
     details: Mapping[str, Any]
     curve: Sequence[Measurement]
+    learning_rate: float | None = None
+    leader: int | None = None
+    seed: int | None = None
+    entrant: str | None = None
 
     @property
     def is_baseline(self) -> bool:
@@ -41,6 +51,11 @@ class Row:
         """The baseline's name, or the rule's choices in words."""
         return self.origin.removeprefix(BASELINE) if self.is_baseline else choice_words(self.choices)
 
+    @property
+    def structure(self) -> str:
+        """Equal for trials that differ in the learning rate alone."""
+        return json.dumps(without_rate(self.choices), sort_keys=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -51,11 +66,28 @@ class Evidence:
     rows: Sequence[Row]
 
     @property
+    def entrants(self) -> Mapping[str, Mapping[str, Any]]:
+        """What study.json says of the entrants, by name; none in a search."""
+        return self.plan.get("entrants", {})
+
+    @property
+    def judged(self) -> list[Row]:
+        """The complete trials that count: of a structure trained at several rates the best by the first objective,
+        the earliest of equals.
+        """
+        best: dict[str, Row] = {}
+        for row in self.ended(Outcome.COMPLETE):
+            kept = best.setdefault(row.structure, row)
+            if losses(row.values, self.objectives)[0] < losses(kept.values, self.objectives)[0]:
+                best[row.structure] = row
+        return sorted(best.values(), key=lambda row: row.number)
+
+    @property
     def ranking(self) -> list[tuple[int, Row]]:
-        """(front, row) of the complete trials, best first: by front (1 is the best), inside one by the first
+        """(front, row) of the judged trials, best first: by front (1 is the best), inside one by the first
         objective.
         """
-        left = [row for row in self.rows if row.outcome is Outcome.COMPLETE]
+        left = self.judged
         ranked: list[tuple[int, Row]] = []
         number = 0
         while left:
@@ -88,7 +120,8 @@ def read_evidence(directory: StudyDirectory) -> Evidence:
     """Everything the files say now. StudyError if the directory holds no study."""
     plan = directory.plan()
     objectives = {name: Direction(way) for name, way in plan["objectives"].items()}
-    return Evidence(plan, objectives, [_row(directory, number) for number in directory.trials()])
+    hashes = {str(entrant["hash"]): name for name, entrant in plan.get("entrants", {}).items()}
+    return Evidence(plan, objectives, [_row(directory, number, hashes) for number in directory.trials()])
 
 
 def choice_words(choices: Mapping[str, Any]) -> str:
@@ -101,7 +134,7 @@ def choice_words(choices: Mapping[str, Any]) -> str:
     return ", ".join(words) or "plain"
 
 
-def _row(directory: StudyDirectory, number: int) -> Row:
+def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str]) -> Row:
     trial = directory.trial(number)
     proposal, result, curve = trial.proposal() or {}, trial.result(), trial.curve()
     last = curve[-1] if curve else None
@@ -121,4 +154,8 @@ def _row(directory: StudyDirectory, number: int) -> Row:
         message=result.message if result else "",
         details=(result.details or {}) if result else {},
         curve=curve,
+        learning_rate=proposal.get("training", {}).get("learning_rate"),
+        leader=proposal.get("leader"),
+        seed=proposal.get("seed"),
+        entrant=entrants.get(str(proposal.get("entrant_hash"))),
     )

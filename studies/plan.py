@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import itertools
 import platform
+import secrets
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from typing import Any, cast
 from archsearch.errors import StudyError
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import SamplerOptions
 from archsearch.studies.rungs import RungOptions, rung_tokens
+from archsearch.studies.samplers import SamplerOptions
 
 SCHEMA_VERSION = 1
 PACKAGES = ("archsearch", "torch", "triton", "ray", "optuna")
@@ -73,7 +74,8 @@ def begin_or_compare(directory: StudyDirectory, plan: Plan) -> None:
     The caller holds the study's lock.
     """
     if not directory.exists():
-        directory.write_plan(plan.record())
+        name = f"{directory.path.resolve().name}-{secrets.token_hex(3)}"  # a database may hold many studies
+        directory.write_plan({**plan.record(), "study_name": name})
         return
     kept = directory.plan()
     difference = first_difference(cast(dict[str, Any], kept["fixed"]), plan.fixed())

@@ -4,63 +4,28 @@ The journal is Optuna's own. Each proposal draws from a fresh sampler seeded by 
 so that proposals depend on what was told and not on how often the driver was restarted.
 """
 
-import contextlib
-import hashlib
-import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
-from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from archsearch.errors import ConfigError
-from archsearch.studies import records
+from archsearch.holes import Chosen
 from archsearch.studies.fronts import Direction
+from archsearch.studies.samplers import (
+    PointSampler,
+    SamplerKind,
+    SamplerOptions,
+    SeededSampler,
+    experimental,
+    maker,
+)
+from archsearch.studies.storage import JOURNAL, open_storage
 
 STUDY_NAME = "archsearch"
-
-
-@contextlib.contextmanager
-def _experimental() -> Generator[None]:
-    """Use what Optuna still calls experimental without its warning: grouped parameters and names of objectives."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        yield
-
-
-class SamplerKind(Enum):
-    """Who proposes: Optuna's tree-structured Parzen estimator, or chance."""
-
-    TPE = "tpe"
-    RANDOM = "random"
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerOptions:
-    """How points are proposed.
-
-    startup: random proposals before the estimator begins; None is max(20, twice the number of holes). random_every:
-    every so many-th proposal is random, as a control of the search; 0 is none.
-    """
-
-    kind: SamplerKind = SamplerKind.TPE
-    startup: int | None = None
-    random_every: int = 4
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
-        if self.startup is not None and self.startup < 1:
-            raise ConfigError(f"sampler.startup must be >= 1; got {self.startup}")
-        if self.random_every < 0:
-            raise ConfigError(f"sampler.random_every must be >= 0 (0: never); got {self.random_every}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +50,6 @@ class Verdict:
         return TrialState.PRUNED if self.constraints else TrialState.FAIL
 
 
-class _SeededSampler(BaseSampler):
-    """A sampler whose draws depend on a key and a parameter's name, not on how many draws this process made before."""
-
-    def __init__(self, make: Callable[[int], BaseSampler], key: str) -> None:
-        self._make = make
-        self._key = key
-        self._joint = self._seeded("")
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters that are drawn together."""
-        return self._joint.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Draw them."""
-        return self._joint.sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Draw one parameter."""
-        return self._seeded(param_name).sample_independent(study, trial, param_name, param_distribution)
-
-    def _seeded(self, name: str) -> BaseSampler:
-        return self._make(int.from_bytes(hashlib.sha256(f"{self._key}/{name}".encode()).digest()[:4]))
-
-
 class Proposals:
     """One study of Optuna. The caller holds the study's lock and is the only writer."""
 
@@ -124,27 +61,40 @@ class Proposals:
         *,
         seed: int,
         holes: int,
+        storage: str = JOURNAL,
+        name: str = STUDY_NAME,
+        points: Sequence[Mapping[str, Chosen]] | None = None,
     ) -> None:
-        """Open `journal`, mended if a crash tore it, or begin it. DamagedError if it holds something else."""
+        """Open the study, or begin it, in `journal` or in the database of that URL, where it has `name`.
+
+        points: of a grid, in order. Errors: as `open_storage`.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        records.cut_torn_tail(journal)
-        records.read_lines(journal)  # Optuna names neither the file nor the line
-        journal.with_name(journal.name + ".lock").unlink(missing_ok=True)
+        self._kept = open_storage(storage, journal)
         self._options = options
         self._seed = seed
         self._startup = options.startup if options.startup is not None else max(20, 2 * holes)
+        self._points = points
         self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(journal))),
-            study_name=STUDY_NAME,
+            storage=self._kept.storage,
+            study_name=name,
             directions=[way.value for way in objectives.values()],
             load_if_exists=True,
         )
-        with _experimental():
+        with experimental():
             self._study.set_metric_names(list(objectives))
 
-    def enqueue(self, choices: Mapping[str, Any], origin: str) -> None:
-        """Propose `choices` before anything else; a point enqueued earlier is not enqueued again."""
-        self._study.enqueue_trial(dict(choices), user_attrs={"origin": origin}, skip_if_exists=True)
+    def close(self) -> None:
+        """Let go of the storage."""
+        self._kept.close()
+
+    def enqueue(self, choices: Mapping[str, Any], origin: str, *, leader: int | None = None) -> None:
+        """Propose `choices` before anything else; a point enqueued earlier is not enqueued again.
+
+        leader: the trial that it is a companion of.
+        """
+        attributes = {"origin": origin} if leader is None else {"origin": origin, "leader": leader}
+        self._study.enqueue_trial(dict(choices), user_attrs=attributes, skip_if_exists=True)
 
     def waiting(self) -> int:
         """How many enqueued points nobody asked for yet."""
@@ -153,6 +103,15 @@ class Proposals:
     def running(self) -> list[int]:
         """The numbers of the trials that were asked for and not told."""
         return [t.number for t in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
+
+    def spent(self) -> bool:
+        """Whether every point of a grid was proposed."""
+        trials = self._study.get_trials(deepcopy=False)
+        return self._points is not None and _drawn(trials) >= len(self._points)
+
+    def count(self) -> int:
+        """How many trials there are, whatever their state."""
+        return len(self._study.get_trials(deepcopy=False))
 
     def ask(self, *, at_random: bool = False) -> tuple[Trial, str]:
         """The next trial and the name of its sampler; its choices are drawn as they are asked for."""
@@ -165,6 +124,10 @@ class Proposals:
     def origin(self, number: int) -> str:
         """`proposal`, or what the trial was enqueued as."""
         return str(self._frozen(number).user_attrs.get("origin", "proposal"))
+
+    def leader(self, number: int) -> int | None:
+        """The trial that this one is a companion of; None if it is none."""
+        return self._frozen(number).user_attrs.get("leader")
 
     def state(self, number: int) -> TrialState:
         """Optuna's state of the trial."""
@@ -184,6 +147,7 @@ class Proposals:
             if key not in known:
                 trial.set_constraint(key, value)
         self._study.tell(number, verdict.values, verdict.state)
+        self._kept.flush()
 
     def _armed(self, trial: Trial, *, at_random: bool) -> tuple[Trial, str]:
         """`trial` with the study's sampler replaced by the one of its number."""
@@ -192,15 +156,17 @@ class Proposals:
         return trial, name
 
     def _sampler(self, number: int, *, at_random: bool) -> tuple[BaseSampler, str]:
+        if self._points is not None:
+            return PointSampler(self._points[self._place(number)]), SamplerKind.GRID.value
         every = self._options.random_every
         control = every > 0 and number % every == every - 1
-        random = self._options.kind is SamplerKind.RANDOM or at_random or control
-        make = RandomSampler if random else self._estimator
-        return _SeededSampler(make, f"{self._seed}/{number}"), "random" if random else "tpe"
+        kind = SamplerKind.RANDOM if at_random or control else self._options.kind
+        return SeededSampler(maker(kind, self._startup), f"{self._seed}/{number}"), kind.value
 
-    def _estimator(self, seed: int) -> BaseSampler:
-        with _experimental():
-            return TPESampler(multivariate=True, group=True, n_startup_trials=self._startup, seed=seed)
+    def _place(self, number: int) -> int:
+        """How many proposals came before trial `number`; a point of the grid that is enqueued needs none."""
+        before = self._study.get_trials(deepcopy=False)[:number]
+        return min(_drawn(before), len(self._points or ()) - 1)
 
     def _handle(self, number: int) -> Trial:
         """A live handle of a trial of an earlier run; neither the constructor nor the id is officially public in
@@ -210,3 +176,8 @@ class Proposals:
 
     def _frozen(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
+
+
+def _drawn(trials: Sequence[FrozenTrial]) -> int:
+    """How many of the trials a sampler proposed, those that go with one of them left out."""
+    return sum(t.user_attrs.get("origin", "proposal") == "proposal" and "leader" not in t.user_attrs for t in trials)

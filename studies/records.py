@@ -23,25 +23,27 @@ watch: Callable[[Path], None] = _no_watch
 """Called with the path before every durable write of this process; tests put a fault here."""
 
 
-def write_json(path: Path, record: Record) -> None:
-    """Put `record` at `path` as one JSON object, whole or not at all, and on disk when this returns."""
-    write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+def write_json(path: Path, record: Record, *, durable: bool = True) -> None:
+    """Put `record` at `path` as one JSON object, whole or not at all; on disk when this returns if `durable`."""
+    write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n", durable=durable)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Put `text` at `path`, whole or not at all, and on disk when this returns."""
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Put `text` at `path`, whole or not at all; on disk when this returns if `durable`."""
     watch(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(beside, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError:
         beside.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    if durable:
+        _sync_directory(path.parent)
 
 
 def append_json(path: Path, record: Record) -> None:

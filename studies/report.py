@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -12,13 +12,28 @@ from archsearch.mixers.zoo import rules
 from archsearch.report.page import Block, Code, Equation, Facts, Page, Section, Text, Tiles
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies import records
+from archsearch.studies.conclusions import Conclusions, conclude
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, Row, read_evidence
 from archsearch.studies.figures import learning_curves, search_course, trade_off
+from archsearch.studies.findings_page import (
+    cost_section,
+    importance_section,
+    rate_section,
+    rate_warning,
+    rules_section,
+    rung_section,
+)
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
+from archsearch.studies.rates import RATE
 from archsearch.studies.rungs import Decision, read_decisions
+from archsearch.studies.verdict_page import aa_words, pareto_section, verdict_sections
 from archsearch.studies.wording import is_share, shown, spoken
+
+KEPT_AA = Path(__file__).parent / "results" / "aa" / FIGURES_FILE
+"""The A/A study that is kept with the code."""
 
 SCREENING = (
     "One seed a trial: these scores screen, they do not conclude. Differences of this size come from the seed alone "
@@ -27,9 +42,19 @@ SCREENING = (
 
 
 def write_report(directory: StudyDirectory) -> Path:
-    """Write index.html with its tables as CSV and JSON into the study's report folder; the page's path."""
+    """Write index.html with its tables as CSV and JSON into the study's report folder; the page's path.
+
+    The same files give the same bytes.
+    """
     evidence = read_evidence(directory)
-    page = build_page(evidence, read_decisions(directory.rungs), str(directory.path))
+    finals = StudyDirectory(directory.path / FINALS_FOLDER)
+    page = build_page(
+        evidence,
+        read_decisions(directory.rungs),
+        str(directory.path),
+        finals=read_evidence(finals) if finals.exists() else None,
+        aa=aa_beside(directory.path),
+    )
     directory.report.mkdir(parents=True, exist_ok=True)
     for table in page.tables:
         records.write_text(directory.report / f"{table.name}.csv", table.csv())
@@ -39,28 +64,92 @@ def write_report(directory: StudyDirectory) -> Path:
     return path
 
 
-def build_page(evidence: Evidence, decisions: Sequence[Decision], place: str) -> Page:
-    """The page; `place` is the study's directory as commands name it."""
-    sections = [
-        _outcome(evidence),
-        *_winner(evidence),
-        Section("Ranking", [Text(SCREENING, quiet=True), ranking_table(evidence)]),
-        *trade_off(evidence),
-        *learning_curves(evidence),
-        *search_course(evidence),
-        *_rungs(evidence, decisions),
-        *_failures(evidence),
-        _question(evidence, place),
-    ]
+def aa_beside(path: Path) -> list[str]:
+    """What an A/A study says of verdicts here: the study's own, its search's, else the one that is kept with the code;
+    nothing where there is none.
+    """
+    search = path.parent if path.name == FINALS_FOLDER else path
+    for place in (search / AA_FOLDER, path):
+        record = records.read_json(place / FIGURES_FILE)
+        if record is not None:
+            return aa_words(record)
+    kept = records.read_json(KEPT_AA)
+    if kept is None:
+        return []
+    setting = cast(Mapping[str, Mapping[str, Any]], cast(Mapping[str, Any], kept["setting"])["tasks"])
+    small = "; ".join(str(task["description"]) for task in setting.values())
+    return [*aa_words(kept), f"That A/A study is of a small setting on a CPU, not of this one: {small}."]
+
+
+def build_page(
+    evidence: Evidence,
+    decisions: Sequence[Decision],
+    place: str,
+    *,
+    finals: Evidence | None = None,
+    aa: Sequence[str] = (),
+) -> Page:
+    """The page; `place` is the study's directory as commands name it.
+
+    finals: of a search, what they have so far; their verdicts lead. aa: what an A/A study says, in sentences.
+    """
+    concluded = conclude(evidence)
+    sections: list[Section] = []
+    if concluded is not None:
+        sections += _of_finals(evidence, concluded, aa)
+    else:
+        ahead = None if finals is None else conclude(finals)
+        if finals is not None and ahead is not None:
+            sections += [*verdict_sections(finals, ahead, aa), *pareto_section(finals, ahead)]
+        sections += _of_search(evidence, decisions, () if ahead is not None else aa)
+    sections += [*cost_section(evidence), *_failures(evidence), _question(evidence, place)]
     names = " and ".join(spoken(name) for name in evidence.objectives)
     tasks = "; ".join(str(task["description"]) for task in evidence.plan.get("tasks", {}).values())
-    return Page(f"Study of {names}", tasks, sections)
+    return Page(f"{'Study' if concluded is None else 'Finals'} of {names}", tasks, sections)
+
+
+def _of_search(evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str]) -> list[Section]:
+    """What screening shows; the scores are in grey, since they do not conclude."""
+    return [
+        _outcome(evidence, aa),
+        *_winner(evidence),
+        Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
+        *trade_off(evidence),
+        *rate_section(evidence),
+        *learning_curves(evidence),
+        *search_course(evidence),
+        *importance_section(evidence),
+        *rung_section(evidence, decisions),
+        *rules_section(_leading(evidence), names_by_hash()),
+    ]
+
+
+def _of_finals(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) -> list[Section]:
+    """What fresh seeds conclude."""
+    rows = [standing.rows[0] for standing in concluded.standings.values() if standing.rows]
+    return [
+        *verdict_sections(evidence, concluded, aa),
+        *pareto_section(evidence, concluded),
+        *learning_curves(evidence),
+        *rules_section(rows, names_by_hash()),
+    ]
+
+
+def _leading(evidence: Evidence) -> list[Row]:
+    """The baselines, then the best."""
+    ranked = [row for _, row in evidence.ranking]
+    return [row for row in ranked if row.is_baseline] + [row for row in ranked if not row.is_baseline]
+
+
+def names_by_hash() -> dict[str, str]:
+    """The first name in the zoo of each rule."""
+    return {rules[name].hash: name for name in reversed(list(rules))}
 
 
 # What came out
 
 
-def _outcome(evidence: Evidence) -> Section:
+def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
     winner = evidence.winner
     tiles: list[tuple[str, str]] = []
     if winner is not None:
@@ -72,7 +161,7 @@ def _outcome(evidence: Evidence) -> Section:
     counts = _counts(evidence)
     tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
     tiles.append((f"{sum(row.seconds for row in evidence.rows) / 60:.1f} min", "of training, all trials"))
-    return Section("Outcome", [Tiles(tiles)])
+    return Section("Outcome", [Tiles(tiles), *(Text(line, quiet=True) for line in aa)])
 
 
 def _counts(evidence: Evidence) -> dict[str, int]:
@@ -108,7 +197,7 @@ def _winner(evidence: Evidence) -> list[Section]:
 
 
 def ranking_table(evidence: Evidence) -> Table:
-    """Complete trials in order, then what else ran, then trivial predictors."""
+    """The judged trials in order, then what else ran, at other rates or not to the end, then trivial predictors."""
     columns = [
         Column("rank", "#"),
         Column("trial", "trial"),
@@ -121,10 +210,11 @@ def ranking_table(evidence: Evidence) -> Table:
     ]
     rows: list[dict[str, Cell]] = []
     marks: dict[int, str] = {}
+    judged = {row.number for _, row in evidence.ranking}
     for rank, (number, row) in enumerate(evidence.ranking, start=1):
         marks[len(rows)] = "winner" if rank == 1 else ("baseline" if row.is_baseline else "")
         rows.append({**_cells(evidence, row), "rank": rank, "front": number})
-    unranked = [row for row in evidence.rows if row.outcome not in (Outcome.COMPLETE, Outcome.DUPLICATE)]
+    unranked = [row for row in evidence.rows if row.number not in judged and row.outcome is not Outcome.DUPLICATE]
     for row in sorted(unranked, key=lambda row: -row.tokens):
         marks[len(rows)] = "ended"
         rows.append(_cells(evidence, row))
@@ -137,7 +227,7 @@ def ranking_table(evidence: Evidence) -> Table:
 def _objective_column(name: str, way: Direction) -> Column:
     arrow = "↑" if way is Direction.MAXIMIZE else "↓"
     share = is_share(name)
-    return Column(name, f"{spoken(name)} {arrow}", digits=1 if share else 3, percent=share)
+    return Column(name, f"{spoken(name)} {arrow}", digits=1 if share else 3, percent=share, quiet=True)
 
 
 def _extra_columns(evidence: Evidence) -> list[Column]:
@@ -156,13 +246,19 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
     return {
         "trial": row.number,
         "name": row.name,
-        "origin": "baseline" if row.is_baseline else row.sampler or row.origin,
+        "origin": _origin(row),
         "outcome": row.outcome.value if row.outcome else "unfinished",
-        "learning_rate": row.choices.get("training/learning_rate"),
+        "learning_rate": row.learning_rate if RATE in row.choices else None,
         "tokens": row.tokens,
         **whole,
         **{name: row.values.get(name) for name in evidence.objectives},
     }
+
+
+def _origin(row: Row) -> str:
+    if row.is_baseline:
+        return "baseline"
+    return "another rate" if row.leader is not None else row.sampler or row.origin
 
 
 def _whole(value: Any) -> int | None:
@@ -170,32 +266,6 @@ def _whole(value: Any) -> int | None:
 
 
 # Tables
-
-
-def _rungs(evidence: Evidence, decisions: Sequence[Decision]) -> list[Section]:
-    if not decisions:
-        return []
-    columns = [
-        Column("rung", "rung"),
-        Column("tokens", "tokens"),
-        Column("arrived", "arrived"),
-        Column("stopped", "stopped"),
-        *(_best_column(name) for name in evidence.objectives),
-    ]
-    rows = [
-        rung_summary([d for d in decisions if d.rung == rung], evidence.objectives)
-        for rung in sorted({d.rung for d in decisions})
-    ]
-    text = (
-        "At a rung a trial is compared with all that came before it and goes on if it is among the best; "
-        "baselines and free passes always go on."
-    )
-    return [Section("Rungs", [Text(text, quiet=True), Table("rungs", columns, rows, {})])]
-
-
-def _best_column(name: str) -> Column:
-    share = is_share(name)
-    return Column(f"best_{name}", f"best {spoken(name)}", digits=1 if share else 3, percent=share)
 
 
 def rung_summary(decisions: Sequence[Decision], objectives: Mapping[str, Direction]) -> dict[str, Cell]:
@@ -254,13 +324,26 @@ def _question(evidence: Evidence, place: str) -> Section:
         "begun": str(plan["created"]),
         **{name: str(version) for name, version in plan["versions"].items()},
     }
-    commands = f"archsearch study run {place}      # go on\narchsearch study report {place}   # this page again"
-    blocks: list[Block] = [Facts(facts), Code(commands), Code(str(plan.get("space", "")), "The space")]
+    blocks: list[Block] = [Facts(facts), *_repeating(evidence, place), Code(str(plan.get("space", "")), "The space")]
     if config:
         blocks.append(Code(_yaml(config), "The configuration"))
     data = {name: str(task["data_hash"]) for name, task in plan.get("tasks", {}).items()}
     blocks.append(Facts({f"data of {name}": digest[:16] for name, digest in data.items()}))
     return Section("What was asked", blocks)
+
+
+def _repeating(evidence: Evidence, place: str) -> list[Block]:
+    """The commands behind the page, and which file holds the numbers of each part."""
+    commands = [f"archsearch study run {place}      # go on, or begin again from its configuration, below"]
+    if not evidence.entrants:
+        commands.append(f"archsearch study finals {place}   # fresh seeds, verdicts")
+        commands.append(f"archsearch study aa {place}       # how far verdicts can be trusted here")
+    commands.append(f"archsearch study report {place}   # every table and figure of this page again")
+    text = (
+        "Every figure is drawn by the last command from the files in the study's directory; the numbers lie beside "
+        "this page: each table as NAME.csv and NAME.json, curves in trials/*/metrics-*.jsonl."
+    )
+    return [Code("\n".join(commands)), Text(text, quiet=True)]
 
 
 def _yaml(config: Mapping[str, Any]) -> str:

@@ -16,20 +16,28 @@ from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.zoo import rules
 from archsearch.spaces.budgets import Setting, sized
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
-from archsearch.spaces.space import Space
+from archsearch.spaces.space import Point, Space
 from archsearch.studies import records
+from archsearch.studies.board import check_tensorboard
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import Limits
 from archsearch.studies.engine import carry_out
-from archsearch.studies.executor import Executor
+from archsearch.studies.entrants import SEED, enqueued, entrant_points, entrant_records, resolve_seeded
+from archsearch.studies.executor import Executor, Resources
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
-from archsearch.studies.tasks.task import Task
+from archsearch.studies.rates import at_other_rates
+from archsearch.studies.rungs import RungOptions
+from archsearch.studies.samplers import check_sampler
+from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import COUNTS, counted
+from archsearch.studies.training.parallel import check_shares
+from archsearch.studies.training.run import steps_of
+from archsearch.studies.training.timing import STEP_TIME
 from archsearch.typed_data import to_plain
 
 
@@ -38,11 +46,14 @@ def run_study(
     *,
     announce: Callable[[str], None] = lambda text: None,
     on_look: Callable[[], None] = lambda: None,
+    on_stop: Callable[[], None] = lambda: None,
     workers: Callable[[StudyConfig], Executor] | None = None,
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. on_look: called often while it runs. workers: what trains; None is Ray.
+    announce: told in words what happens. on_look: called often while it runs. on_stop: called if it was asked to
+    stop and has not come to its end. workers: what trains; None is what the
+    configuration says.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
@@ -53,20 +64,32 @@ def run_study(
     space = sized_for(space, tasks)
     plan = make_plan(config, space, tasks)
     check_models(space, plan, tasks)
+    if config.tensorboard:
+        check_tensorboard()
     if config.resources.ray_address is None:
         check_machine(config)
+    if config.resources.ranks > 1:
+        for task in tasks.values():
+            sequences, _ = steps_of(task, space.training, task.length)
+            check_shares(sequences, config.resources.ranks, graphs=config.graphs)
     directory = StudyDirectory(config.directory)
-    carry_out(
+    ended = carry_out(
         directory,
         plan,
-        resolve=lambda choose: Candidate(space.resolve(choose), space.hash),
+        resolve=lambda choose: (
+            resolve_seeded(space, choose) if config.entrants else Candidate(space.resolve(choose), space.hash)
+        ),
         suggest=suggesting,
-        executor=lambda: (workers or ray_workers)(config),
+        executor=lambda: (workers or workers_of)(config),
         limits=Limits(config.trials, config.resources.time_limit),
+        storage=config.storage,
         announce=announce,
         on_look=on_look,
+        companions=lambda choices: () if config.entrants else at_other_rates(choices, config.learning_rates),
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
+    if not ended:
+        on_stop()
     return directory
 
 
@@ -82,7 +105,10 @@ def check_models(space: Space, plan: Plan, tasks: Mapping[str, Task]) -> None:
     """Whether the baselines' models can be built, or the plainest point's where there are none: a size that fits none
     of them is a mistake in the question. ConfigError.
     """
-    points = {name: resolve(space, choices) for name, choices in plan.baselines.items()}
+    points = {
+        name: resolve(space, {path: value for path, value in choices.items() if path != SEED})
+        for name, choices in plan.baselines.items()
+    }
     for name, point in (points or {"the plainest point": space.resolve(lambda path, hole: middle(hole))}).items():
         try:
             counted(point.rule, point.model, point.layer, next(iter(tasks.values())))
@@ -123,26 +149,47 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
     """The question of a study. SpaceError, ConfigError if it has no answer."""
     tokens = task_tokens(config.tasks, space.budget)
     objectives = _objectives(config, tasks)
+    entrants = entrant_points(space, config.entrants)
+    asked, shown = _of_entrants(config, entrants)
+    if not entrants:
+        check_sampler(config.sampler, space.holes, list(objectives))
     return Plan(
         objectives=objectives,
-        rungs=config.rungs,
+        rungs=RungOptions(count=1, free_pass_every=0) if entrants else config.rungs,
         sampler=config.sampler,
         seed=config.seeds.search,
         total_tokens=sum(tokens.values()),
         holes=len(space.holes),
-        baselines={name: baseline(space, name, find_rule(name)) for name in config.baselines},
+        baselines=enqueued(entrants, config.seeds)
+        or {name: baseline(space, name, find_rule(name)) for name in config.baselines},
         question={
+            **asked,
             "space_hash": space.hash,
             "tasks": {name: {"data_hash": task.data_hash, "tokens": tokens[name]} for name, task in tasks.items()},
             "evaluations": config.evaluations,
         },
         details={
+            **shown,
             "space": str(space),
             "space_name": config.space if isinstance(config.space, str) else "inline",
             "config": to_plain(config),
             "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
         },
     )
+
+
+def _of_entrants(config: StudyConfig, points: Mapping[str, Point]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a study of entrants fixes besides, before its first seed runs, and what its readers want to know of them."""
+    if not points:
+        return {}, {}
+    asked = {
+        "entrants": {name: point.variant_hash for name, point in points.items()},
+        "seeds": list(config.seeds.fresh),
+        "against": config.against or next(iter(points)),
+        "ties": dict(config.ties),
+        "part": Part.TEST.value,
+    }
+    return asked, {"entrants": entrant_records(points, config.entrants)}
 
 
 def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Direction]:
@@ -154,7 +201,7 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
         if direction is not own.get(name, direction):
             wanted = own[name].value
             raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
-    _check_measured([name for name in config.objectives if name not in (*own, *COUNTS)], tasks, list(own))
+    _check_measured([name for name in config.objectives if name not in (*own, *COUNTS, STEP_TIME)], tasks, list(own))
     return dict(config.objectives)
 
 
@@ -162,7 +209,7 @@ def _check_measured(names: Sequence[str], tasks: Mapping[str, Task], own: Sequen
     """Whether an evaluation has a value of each name; asked of a model that knows nothing."""
     if not names:
         return
-    measured = [*own, *COUNTS]
+    measured = [*own, *COUNTS, STEP_TIME]
     for task in tasks.values():
         measured += task.evaluate(lambda tokens, task=task: torch.zeros(*tokens.shape, task.vocabulary))
     for name in names:
@@ -184,9 +231,33 @@ def _task_record(task: Task, tokens: int) -> dict[str, Any]:
     }
 
 
+def workers_of(config: StudyConfig) -> Executor:
+    """What trains, as the configuration says."""
+    return ray_workers(config) if config.resources.workers == "ray" else local_workers(config)
+
+
+def local_workers(config: StudyConfig) -> Executor:
+    """Processes of this machine that train."""
+    from archsearch.studies.local_executor import LocalExecutor
+
+    return LocalExecutor(config.resources)
+
+
 def ray_workers(config: StudyConfig) -> Executor:
     """Ray actors that train, on this machine or the cluster that the configuration names."""
     from archsearch.studies.body import TrainingBody
+    from archsearch.studies.ray_crews import RayCrews
     from archsearch.studies.ray_executor import RayExecutor
 
-    return RayExecutor(lambda given: TrainingBody(given.cpus, given.gpus or 0.0), config.resources)
+    def body(given: Resources) -> TrainingBody:
+        return TrainingBody(given.cpus, given.gpus or 0.0)
+
+    resources = config.resources
+    if resources.ranks > 1:
+        from archsearch.studies.ray_group import GroupExecutor
+
+        threads = max(1, resources.cpus // resources.ranks)
+        return GroupExecutor(lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0), resources)
+    shared = resources.gpus is not None and 0 < resources.gpus < 1
+    together = resources.together or (round(1 / (resources.gpus or 1)) if shared else 1)
+    return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)

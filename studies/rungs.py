@@ -9,7 +9,7 @@ from pathlib import Path
 
 from archsearch.errors import ConfigError, StudyError
 from archsearch.studies import records
-from archsearch.studies.fronts import Direction, losses, ranking
+from archsearch.studies.fronts import Direction, losses, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Rungs:
             return known
         peers = [d for d in self._decisions.values() if d.rung == rung]
         points = [losses(d.values, self._objectives) for d in peers] + [losses(values, self._objectives)]
-        rank = ranking(points).index(len(peers))
+        rank = place(points, len(peers))
         stop, reason = self._verdict(rank, len(points), pardon)
         decision = Decision(
             trial=trial,

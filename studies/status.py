@@ -37,7 +37,8 @@ def read_status(directory: StudyDirectory) -> Status:
     evidence = read_evidence(directory)
     config = read_study_config(directory.path)
     decisions = read_decisions(directory.rungs)
-    wanted = config.trials + len(evidence.plan["baselines"])
+    rates = 1 if config.entrants else max(1, len(config.learning_rates))
+    wanted = (config.trials + len(evidence.plan["baselines"])) * rates
     over = [row for row in evidence.rows if row.outcome is not None and not _is_duplicate(row)]
     running = [_running(evidence, row) for row in evidence.rows if row.outcome is None]
     slots = config.resources.concurrent or max(1, len(running))
@@ -70,12 +71,14 @@ def _count(evidence: Evidence) -> dict[str, int]:
 
 def _running(evidence: Evidence, row: Row) -> dict[str, Any]:
     total = evidence.plan["rung_tokens"][-1]
+    speed = row.tokens / row.seconds if row.seconds else None
     return {
         "trial": row.number,
         "name": row.name,
         "attempt": row.attempt,
         "progress": row.tokens / total,
-        "tokens_per_second": row.tokens / row.seconds if row.seconds else None,
+        "tokens_per_second": speed,
+        "seconds_left": (total - row.tokens) / speed if speed else None,
     }
 
 

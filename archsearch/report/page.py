@@ -19,14 +19,16 @@ class Block(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph of plain words."""
+    """A paragraph of plain words. quiet: in grey. warning: marked at the side."""
 
     text: str
     quiet: bool = False
+    warning: bool = False
 
     def html(self) -> str:
         """A paragraph."""
-        return f'<p class="quiet">{escape(self.text)}</p>' if self.quiet else f"<p>{escape(self.text)}</p>"
+        names = " ".join(name for name, given in (("quiet", self.quiet), ("warning", self.warning)) if given)
+        return f'<p class="{names}">{escape(self.text)}</p>' if names else f"<p>{escape(self.text)}</p>"
 
 
 @dataclass(frozen=True, slots=True)

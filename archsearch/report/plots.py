@@ -9,6 +9,8 @@ from archsearch.report.scales import Axis, Scale, compact, fitted
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 18, 48
 LABEL_HEIGHT = 15
+LONGEST_LABEL = 18
+"""Characters of a label that fit beside the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,7 @@ class Mark:
     """A point. tone: a CSS class of the page (`winner`, `tone0` .. `tone7`, `muted`). label: beside it, if any; hint:
     on hover.
 
-    hollow: drawn as a ring.
+    hollow: drawn as a ring. across, up: (low, high) of an interval of x and of y, drawn as a thin cross, if any.
     """
 
     x: float
@@ -25,6 +27,8 @@ class Mark:
     label: str = ""
     hint: str = ""
     hollow: bool = False
+    across: tuple[float, float] | None = None
+    up: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,8 @@ class Line:
 
 def plot(x: Axis, y: Axis, *, lines: Sequence[Line] = (), marks: Sequence[Mark] = (), summary: str) -> str:
     """A drawing of lines below marks. summary: what it shows, for those who do not see it."""
-    xs = [p[0] for line in lines for p in line.points] + [mark.x for mark in marks]
-    ys = [p[1] for line in lines for p in line.points] + [mark.y for mark in marks]
+    xs = [p[0] for line in lines for p in line.points] + [x for m in marks for x in (m.x, *(m.across or ()))]
+    ys = [p[1] for line in lines for p in line.points] + [y for m in marks for y in (m.y, *(m.up or ()))]
     across = fitted(x, xs, LEFT, WIDTH - RIGHT)
     up = fitted(y, ys, HEIGHT - BOTTOM, TOP)
     parts = [_grid(across, up)]
@@ -94,7 +98,22 @@ def _mark(mark: Mark, across: Scale, up: Scale) -> str:
     radius = 6 if mark.tone == "winner" else 4.5
     hint = mark.hint or f"{mark.label} ({compact(mark.x)}, {compact(mark.y)})"
     place = f'cx="{at_x:.1f}" cy="{at_y:.1f}" r="{radius}"'
-    return f'<circle class="{style} {mark.tone}" {place}><title>{escape(hint)}</title></circle>'
+    return (
+        _cross(mark, across, up) + f'<circle class="{style} {mark.tone}" {place}><title>{escape(hint)}</title></circle>'
+    )
+
+
+def _cross(mark: Mark, across: Scale, up: Scale) -> str:
+    """The intervals of a mark."""
+    at_x, at_y = across.place(mark.x), up.place(mark.y)
+    drawn = ""
+    if mark.across is not None:
+        low, high = map(across.inside, mark.across)
+        drawn += f'<path class="line whisker {mark.tone}" d="M{low:.1f} {at_y:.1f}H{high:.1f}"/>'
+    if mark.up is not None:
+        low, high = map(up.inside, mark.up)
+        drawn += f'<path class="line whisker {mark.tone}" d="M{at_x:.1f} {low:.1f}V{high:.1f}"/>'
+    return drawn
 
 
 def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Scale) -> list[str]:
@@ -102,7 +121,10 @@ def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Sca
     drawn = [line for line in lines if line.label and line.points]
     labelled = sorted((line for line in drawn if not line.dashed), key=lambda line: up.place(line.points[-1][1]))
     ends = spread([up.place(line.points[-1][1]) for line in labelled])
-    parts = [_text(WIDTH - RIGHT + 8, end + 4, line.tone, line.label) for end, line in zip(ends, labelled, strict=True)]
+    parts = [
+        _text(WIDTH - RIGHT + 8, end + 4, line.tone, _fitting(line.label))
+        for end, line in zip(ends, labelled, strict=True)
+    ]
     dashed = sorted((line for line in drawn if line.dashed), key=lambda line: up.place(line.points[-1][1]))
     heights = spread([up.place(line.points[-1][1]) - 5 for line in dashed])
     parts += [
@@ -117,6 +139,10 @@ def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Sca
         taken.append((at_x, at_y))
         parts.append(_text(at_x, at_y, mark.tone, mark.label))
     return parts
+
+
+def _fitting(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def spread(places: Sequence[float]) -> list[float]:

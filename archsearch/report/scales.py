@@ -35,6 +35,10 @@ class Scale:
         )
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
+    def inside(self, value: float) -> float:
+        """The pixel of a value, or of the end of the range that it lies beyond."""
+        return self.place(min(max(value, self.low), self.high))
+
     def ticks(self) -> list[float]:
         """Round values in the range, about five."""
         return log_ticks(self.low, self.high) if self.axis.log else linear_ticks(self.low, self.high)

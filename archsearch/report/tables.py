@@ -17,7 +17,7 @@ class Column:
     """One column. key: of the rows. title: of the head. digits: decimals of numbers; None shows 4 significant digits.
 
     percent: numbers are shares, shown as percent. bar: numbers are drawn as bars too, from 0 to the column's largest.
-    unit: of the numbers, in the head. wide: words that should not be broken into many lines.
+    unit: of the numbers, in the head. wide: words that should not be broken into many lines. quiet: in grey.
     """
 
     key: str
@@ -27,6 +27,7 @@ class Column:
     bar: bool = False
     unit: str = ""
     wide: bool = False
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,10 @@ class Table:
 
     def html(self) -> str:
         """The table, numbers right-aligned, in a box that scrolls sideways on a narrow screen."""
-        head = "".join(f"<th{_side(self, column)}>{_title(column)}</th>" for column in self.columns)
-        body = "".join(self._row(index, row) for index, row in enumerate(self.rows))
+        sides = [_side(self, column) for column in self.columns]
+        columns = list(zip(self.columns, sides, strict=True))
+        head = "".join(f"<th{side}>{_title(column)}</th>" for column, side in columns)
+        body = "".join(self._row(index, row, columns) for index, row in enumerate(self.rows))
         return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
     def csv(self) -> str:
@@ -59,11 +62,9 @@ class Table:
         rows = [{column.key: row.get(column.key) for column in self.columns} for row in self.rows]
         return json.dumps(rows, indent=1) + "\n"
 
-    def _row(self, index: int, row: Mapping[str, Cell]) -> str:
+    def _row(self, index: int, row: Mapping[str, Cell], columns: Sequence[tuple[Column, str]]) -> str:
         mark = self.marks.get(index)
-        cells = "".join(
-            f"<td{_side(self, column)}>{self._cell(column, row.get(column.key))}</td>" for column in self.columns
-        )
+        cells = "".join(f"<td{side}>{self._cell(column, row.get(column.key))}</td>" for column, side in columns)
         return f'<tr class="{escape(mark)}">{cells}</tr>' if mark else f"<tr>{cells}</tr>"
 
     def _cell(self, column: Column, value: Cell) -> str:
@@ -98,7 +99,9 @@ def _title(column: Column) -> str:
 def _side(table: Table, column: Column) -> str:
     values = [row.get(column.key) for row in table.rows]
     numeric = all(value is None or _is_number(value) for value in values) and any(v is not None for v in values)
-    return ' class="number"' if numeric else (' class="wide"' if column.wide else "")
+    given = (("number", numeric), ("wide", column.wide and not numeric), ("quiet", column.quiet))
+    names = " ".join(name for name, is_given in given if is_given)
+    return f' class="{names}"' if names else ""
 
 
 def _is_number(value: Cell) -> TypeGuard[int | float]:

@@ -15,10 +15,10 @@ def build_optimiser(model: nn.Module, training: Training) -> AdamW:
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     groups = [
         {
-            "params": [p for name, p in trained.items() if _decays(name, p)],
+            "params": [p for name, p in trained.items() if decays(name, p)],
             "weight_decay": training.weight_decay,
         },
-        {"params": [p for name, p in trained.items() if not _decays(name, p)], "weight_decay": 0.0},
+        {"params": [p for name, p in trained.items() if not decays(name, p)], "weight_decay": 0.0},
     ]
     device = next((p.device for p in trained.values()), torch.device("cpu"))
     on_gpu = device.type == "cuda"
@@ -41,6 +41,7 @@ def set_learning_rate(optimiser: AdamW, rate: float) -> None:
             group["lr"] = rate
 
 
-def _decays(name: str, parameter: nn.Parameter) -> bool:
+def decays(name: str, parameter: nn.Parameter) -> bool:
+    """Whether weight decay acts on a parameter."""
     is_marked = getattr(parameter, "_no_weight_decay", False)
     return parameter.ndim >= 2 and not is_marked and "embedding" not in name.split(".")

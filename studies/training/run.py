@@ -15,6 +15,7 @@ from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Precision, Training
 from archsearch.studies.outcomes import Unstable
 from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
+from archsearch.studies.tasks.text import Scored, Text
 from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs
 from archsearch.studies.training.optimiser import build_optimiser, set_learning_rate
 from archsearch.studies.training.randomness import Randomness, derive_seed, repeatable
@@ -41,6 +42,19 @@ class Step:
 Watch = Callable[[Step], None]
 
 
+def steps_of(task: Task, training: Training, tokens: int) -> tuple[int, int]:
+    """(sequences of a step, steps of a budget of `tokens`), rounded up to whole steps."""
+    sequences = max(1, training.batch_tokens // task.length)
+    return sequences, math.ceil(tokens / (sequences * task.length))
+
+
+def half_precision(training: Training, device: torch.device) -> bool:
+    """Whether products are taken in bfloat16. ConfigError for a precision that `device` does not have."""
+    if training.precision is Precision.BFLOAT16 and device.type != "cuda":
+        raise ConfigError(f"training.precision bfloat16 needs a CUDA device; got {device}; use auto or float32")
+    return device.type == "cuda" and training.precision is not Precision.FLOAT32
+
+
 class Run:
     """A model, its task, its optimiser and the step they are at.
 
@@ -65,19 +79,17 @@ class Run:
         ConfigError for a precision or graphs that `device` does not have.
         """
         check_graphs(device, graphs=graphs)
-        if training.precision is Precision.BFLOAT16 and device.type != "cuda":
-            raise ConfigError(f"training.precision bfloat16 needs a CUDA device; got {device}; use auto or float32")
+        half = half_precision(training, device)
         self.task = task
         self.model = model.to(device)
         self.training = training
         self.device = device
-        self.sequences = max(1, training.batch_tokens // task.length)
-        self.steps = math.ceil(tokens / (self.sequences * task.length))
+        self.sequences, self.steps = steps_of(task, training, tokens)
         self.step = 0
         self.optimiser = build_optimiser(self.model, training)
         self.randomness = Randomness(derive_seed(seed, DROPOUT), device)
         self._data_seed = derive_seed(seed, DATA)
-        self._half = device.type == "cuda" and training.precision is not Precision.FLOAT32
+        self._half = half
         self._graphs = graphs
         self._change = self._new_change()
 
@@ -113,6 +125,16 @@ class Run:
             values = self.task.evaluate(self._forward, part)
         self.model.train()
         return values
+
+    def score_documents(self, part: Part) -> list[Scored]:
+        """The cost of every document of a task that reads documents; of others nothing."""
+        if not isinstance(self.task, Text):
+            return []
+        self.model.eval()
+        with torch.no_grad(), repeatable(self.device), typed_memory_errors():
+            scored = self.task.score_documents(self._forward, part)
+        self.model.train()
+        return scored
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, buffers, optimiser moments and random states, by path; on the CPU, not shared with the run."""

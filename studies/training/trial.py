@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Training
-from archsearch.studies.tasks.task import Task
+from archsearch.studies.tasks.task import Part, Task
+from archsearch.studies.training.card import training_on
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from archsearch.studies.training.graph import check_graphs
+from archsearch.studies.training.parallel import ParallelRun, Ranks, check_together
 from archsearch.studies.training.randomness import derive_seed
 from archsearch.studies.training.run import INITIALISATION, Run, Watch, typed_memory_errors
 
@@ -56,7 +58,9 @@ class Plan:
 
     entries: at least one. evaluations: how many, evenly spaced, besides those at the rungs. identity: plain data that a
     checkpoint must agree with to be gone on from. constants: values known without training, part of every record.
-    graphs: see `Run`; values do not depend on it.
+    graphs: see `Run`; values do not depend on it. part: which held-out data evaluations read; of the test data the
+    cost of every document is a fact of the trial too. ranks: this process among those that train the trial; None is
+    one process.
     """
 
     entries: Sequence[Entry]
@@ -68,6 +72,8 @@ class Plan:
     identity: Mapping[str, Any] | None = None
     constants: Mapping[str, float] | None = None
     graphs: bool = False
+    part: Part = Part.VALIDATION
+    ranks: Ranks | None = None
 
     def __post_init__(self) -> None:
         """Refuse graphs where there are none, before anything is written."""
@@ -82,16 +88,18 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a trial measured besides its values. seconds: of training; tokens: trained on, in this and earlier
-    attempts."""
+    attempts. documents: [name, bytes, bits] of each document that was scored, by task."""
 
     seconds: float
     tokens: int
     peak_memory: int | None
     gpu: str | None
+    documents: Mapping[str, list[list[Any]]]
 
     def record(self) -> dict[str, Any]:
         """Plain data."""
         return {
+            **({"documents": dict(self.documents)} if self.documents else {}),
             "training_seconds": self.seconds,
             "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
             "peak_memory": self.peak_memory,
@@ -124,6 +132,59 @@ def train_trial(plan: Plan, checkpoints: Path, supervisor: Supervisor, watch: Wa
     return trial.facts().record()
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """A trial between two steps. fraction: of its budget. seconds: of training. steps, tensors: of each task's run."""
+
+    fraction: float
+    seconds: float
+    steps: Mapping[str, int]
+    tensors: Mapping[str, Mapping[str, Tensor]]
+
+
+def write_trial(plan: Plan, checkpoints: Path, state: State) -> None:
+    """Keep a state as the newest checkpoint. CheckpointError if the disk is full."""
+    tensors = {f"{task}/{name}": tensor for task, own in state.tensors.items() for name, tensor in own.items()}
+    record = {
+        "identity": plan.identity,
+        "fraction": state.fraction,
+        "seconds": state.seconds,
+        "steps": dict(state.steps),
+        "data": {entry.task.name: entry.task.data_hash for entry in plan.entries},
+        "versions": {"torch": str(torch.__version__)},
+    }
+    tokens = max(1, round(state.fraction * plan.total_tokens))
+    write_checkpoint(checkpoints, Checkpoint(tokens, tensors, record))
+
+
+def read_trial(plan: Plan, checkpoints: Path) -> State | None:
+    """The newest state that was kept; None if there is none. CheckpointError if it is of another trial."""
+    kept = read_checkpoint(checkpoints)
+    if kept is None:
+        return None
+    if kept.record["identity"] != plan.identity:
+        raise CheckpointError(
+            f"the checkpoint in {checkpoints} is of another trial: its options are not those given;"
+            " choose another directory"
+        )
+    tensors: dict[str, Mapping[str, Tensor]] = {}
+    for entry in plan.entries:
+        prefix = f"{entry.task.name}/"
+        tensors[entry.task.name] = {
+            name.removeprefix(prefix): tensor for name, tensor in kept.tensors.items() if name.startswith(prefix)
+        }
+    steps = cast(Mapping[str, int], kept.record["steps"])
+    return State(float(kept.record["fraction"]), float(kept.record["seconds"]), steps, tensors)
+
+
+def build_entry(plan: Plan, task: Task) -> nn.Module:
+    """The model of a task on the CPU, initialised from the trial's seed alone."""
+    cuda = [plan.device] if plan.device.type == "cuda" else []
+    with torch.random.fork_rng(cuda), typed_memory_errors():
+        torch.manual_seed(derive_seed(plan.seed, INITIALISATION))
+        return plan.build(task)
+
+
 def evaluation_grid(evaluations: int, rungs: Sequence[float]) -> list[float]:
     """The fractions to evaluate at, rising, ending with 1: evenly spaced ones and the rungs."""
     even = [i / evaluations for i in range(1, evaluations)]
@@ -145,21 +206,14 @@ class _Trial:
 
     def resume(self) -> None:
         """Go back to the newest checkpoint, if there is one."""
-        kept = read_checkpoint(self.checkpoints)
+        kept = read_trial(self.plan, self.checkpoints)
+        if self.plan.ranks is not None:
+            check_together(self.plan.ranks, 0.0 if kept is None else kept.fraction)
         if kept is None:
             return
-        if kept.record["identity"] != self.plan.identity:
-            raise CheckpointError(
-                f"the checkpoint in {self.checkpoints} is of another trial: its options are not those given;"
-                " choose another directory"
-            )
-        steps = cast(Mapping[str, int], kept.record["steps"])
         for run in self.runs:
-            prefix = f"{run.task.name}/"
-            own = {name.removeprefix(prefix): t for name, t in kept.tensors.items() if name.startswith(prefix)}
-            run.restore(own, steps[run.task.name])
-        self.fraction = float(kept.record["fraction"])
-        self.seconds = float(kept.record["seconds"])
+            run.restore(kept.tensors[run.task.name], kept.steps[run.task.name])
+        self.fraction, self.seconds = kept.fraction, kept.seconds
 
     def steps_before(self, fraction: float) -> bool:
         """Whether any run has a step to make until `fraction`: where none has, its values are already known."""
@@ -168,33 +222,31 @@ class _Trial:
     def advance(self, fraction: float, watch: Watch | None) -> None:
         """Train every run until `fraction`."""
         start = time.perf_counter()
-        for run in self.runs:
-            run.advance(fraction, watch)
+        with training_on(self.plan.device):
+            for run in self.runs:
+                run.advance(fraction, watch)
         self.fraction = fraction
         self.seconds += time.perf_counter() - start
 
     def evaluate(self) -> dict[str, float]:
         """The values of all tasks, and the constants."""
         values = dict(self.plan.constants or {})
-        for run in self.runs:
-            values |= run.evaluate()
+        with training_on(self.plan.device):
+            for run in self.runs:
+                values |= run.evaluate(self.plan.part)
         return values
 
     def keep(self) -> None:
-        """Write a checkpoint."""
-        tensors: dict[str, Tensor] = {}
-        for run in self.runs:
-            tensors |= {f"{run.task.name}/{name}": tensor for name, tensor in run.tensors().items()}
-        record = {
-            "identity": self.plan.identity,
-            "fraction": self.fraction,
-            "seconds": self.seconds,
-            "steps": {run.task.name: run.step for run in self.runs},
-            "data": {run.task.name: run.task.data_hash for run in self.runs},
-            "versions": {"torch": str(torch.__version__)},
-        }
-        tokens = max(1, round(self.fraction * self.plan.total_tokens))
-        write_checkpoint(self.checkpoints, Checkpoint(tokens, tensors, record))
+        """Write a checkpoint, of several processes the first; none goes on before it is written."""
+        ranks = self.plan.ranks
+        if ranks is not None and not ranks.is_first:
+            ranks.wait()
+            return
+        steps = {run.task.name: run.step for run in self.runs}
+        tensors = {run.task.name: run.tensors() for run in self.runs}
+        write_trial(self.plan, self.checkpoints, State(self.fraction, self.seconds, steps, tensors))
+        if ranks is not None:
+            ranks.wait()
 
     def facts(self) -> Facts:
         device = self.plan.device
@@ -204,13 +256,19 @@ class _Trial:
             tokens=sum(run.tokens for run in self.runs),
             peak_memory=torch.cuda.max_memory_allocated(device) if on_gpu else None,
             gpu=torch.cuda.get_device_name(device) if on_gpu else None,
+            documents=self.documents() if self.plan.part is Part.TEST else {},
         )
+
+    def documents(self) -> dict[str, list[list[Any]]]:
+        """[name, bytes, bits] of every held-out document, by task; tasks without documents are left out."""
+        scored = {run.task.name: run.score_documents(self.plan.part) for run in self.runs}
+        return {task: [[d.name, d.size, d.bits] for d in found] for task, found in scored.items() if found}
 
 
 def _build_run(plan: Plan, entry: Entry) -> Run:
-    """The run of an entry, its model initialised from the trial's seed alone."""
-    cuda = [plan.device] if plan.device.type == "cuda" else []
-    with torch.random.fork_rng(cuda), typed_memory_errors():
-        torch.manual_seed(derive_seed(plan.seed, INITIALISATION))
-        model = plan.build(entry.task)
-    return Run(entry.task, model, plan.training, entry.tokens, plan.seed, plan.device, graphs=plan.graphs)
+    """The run of an entry from its first step."""
+    model = build_entry(plan, entry.task)
+    given = (entry.task, model, plan.training, entry.tokens, plan.seed, plan.device)
+    return (
+        Run(*given, graphs=plan.graphs) if plan.ranks is None else ParallelRun(plan.ranks, *given, graphs=plan.graphs)
+    )

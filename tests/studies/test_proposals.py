@@ -8,7 +8,8 @@ import pytest
 from optuna.trial import TrialState
 
 from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import Proposals, SamplerKind, SamplerOptions, Verdict
+from archsearch.studies.proposals import Proposals, Verdict
+from archsearch.studies.samplers import SamplerKind, SamplerOptions
 
 TWO = {"recall": Direction.MAXIMIZE, "bytes": Direction.MINIMIZE}
 ONE = {"loss": Direction.MINIMIZE}

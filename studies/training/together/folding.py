@@ -1,0 +1,160 @@
+"""A language model under `torch.func.vmap`: what torch cannot batch over replicas is batched here.
+
+A rule acts on every head alone, so replicas of it are more heads of one call; a short convolution acts on every channel
+alone, so replicas of it are more channels; a norm is fused but for its weights. All else is torch's own to batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from archsearch.kernels.call import Result
+from archsearch.kernels.dispatch import CompiledRule
+from archsearch.mixers.layer.attention import ConvolutionMixer
+from archsearch.mixers.layer.mixer import Mixer
+from archsearch.mixers.models.blocks import Block
+from archsearch.mixers.models.language_model import LanguageModel
+
+BATCHED_LAYERS = frozenset({"rule", "conv"})
+"""Entries of a model's pattern that are batched over replicas."""
+
+
+def why_not_folded(model: nn.Module) -> str | None:
+    """Why replicas of `model` cannot be one batched model; None if they can."""
+    if not isinstance(model, LanguageModel):
+        return f"a {type(model).__name__} is no language model"
+    if model.model.dropout:
+        return "replicas with dropout would share their draws"
+    others = {type(block.mixer).__name__ for block in _blocks(model)} - {Mixer.__name__, ConvolutionMixer.__name__}
+    return f"layers of {', '.join(sorted(others))} are not batched over replicas" if others else None
+
+
+def fold(model: LanguageModel) -> LanguageModel:
+    """`model` itself, changed so that `torch.func.vmap` may map it over parameters and tokens inside `Folding`.
+
+    For training alone: it takes no caches and no packed sequences any more.
+    """
+    for block in _blocks(model):
+        if isinstance(block.mixer, Mixer):
+            block.mixer.compiled = cast(CompiledRule, FoldedRule(block.mixer.compiled))
+    return model
+
+
+class FoldedRule:
+    """A compiled rule whose calls may be mapped over replicas."""
+
+    def __init__(self, compiled: CompiledRule) -> None:
+        """`compiled` is what runs, with as many times its heads as there are replicas."""
+        self.compiled = compiled
+
+    def __call__(self, *, scale: float | None, cu_seqlens: Tensor | None, **tensors: Tensor) -> Result:
+        """The output of a call without packing; the state is not handed on."""
+        assert scale is None and cu_seqlens is None
+        output = cast(Any, _Recalled).apply(self.compiled, tuple(tensors), *tensors.values())
+        return Result(output, output.new_empty(0))
+
+
+class _Recalled(torch.autograd.Function):
+    """(rule, names, tensors...) -> output [B, T, HV, V]; only its mapped form is made."""
+
+    @staticmethod
+    def forward(compiled: CompiledRule, names: tuple[str, ...], *tensors: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A single replica has no need of this."""
+        raise NotImplementedError("a folded rule runs under torch.func.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Gradients are those of what the mapped form calls."""
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any, in_dims: tuple[Any, ...], compiled: CompiledRule, names: tuple[str, ...], *tensors: Tensor
+    ) -> tuple[Tensor, int]:
+        """Replicas as heads; a group of value heads stays with its key head."""
+        replicas = cast(int, info.batch_size)
+        constants = () if compiled.entry is None else compiled.entry.constants
+        folded: dict[str, Tensor] = {}
+        for name, tensor, dim in zip(names, tensors, in_dims[2:], strict=True):
+            first = tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            folded[name] = first.flatten(0, 1) if name in constants else first.movedim(0, 2).flatten(2, 3)
+        output = compiled(scale=None, cu_seqlens=None, **folded).output
+        batch, length, heads, channels = output.shape
+        return output.view(batch, length, replicas, heads // replicas, channels), 2
+
+
+class Folding(TorchFunctionMode):
+    """Inside, under `torch.func.vmap`, convolutions and norms take the forms below."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Every call of torch passes here."""
+        if func is F.conv1d:
+            return _convolved(*args, **(kwargs or {}))
+        if func is F.rms_norm:
+            return _normalised(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _convolved(rows: Tensor, weight: Tensor, bias: Tensor | None = None, *, groups: int) -> Tensor:
+    """A convolution of as many groups as channels, [B, C, T] -> [B, C, T - W + 1]."""
+    assert groups == len(weight)
+    return cast(Any, _Convolved).apply(rows, weight, bias)
+
+
+def _normalised(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """The norm over the last dimension, then the weights, which differ between replicas."""
+    assert len(shape) == 1
+    normal = cast(Tensor, cast(Any, _Normal).apply(x, eps))
+    return normal if weight is None else normal * weight
+
+
+class _Normal(torch.autograd.Function):
+    """(x [..., N], eps) -> x over its root mean square; only its mapped form is made."""
+
+    @staticmethod
+    def forward(x: Tensor, eps: float | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A single replica has no need of this."""
+        raise NotImplementedError("a folded norm runs under torch.func.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Gradients are those of what the mapped form calls."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], x: Tensor, eps: float | None) -> tuple[Tensor, int]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Rows of replicas are rows like any others."""
+        rows = x.movedim(in_dims[0], 0)
+        return F.rms_norm(rows, rows.shape[-1:], None, eps), 0
+
+
+class _Convolved(torch.autograd.Function):
+    """(x [B, C, T], weight [C, 1, W], bias [C] or None) -> [B, C, T - W + 1]; only its mapped form is made."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A single replica has no need of this."""
+        raise NotImplementedError("a folded convolution runs under torch.func.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Gradients are those of what the mapped form calls."""
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, int]:
+        """Replicas as channels of one convolution."""
+        rows = x.movedim(cast(int, in_dims[0]), 1)  # [B, R, C, T]
+        filters = weight.movedim(cast(int, in_dims[1]), 0).flatten(0, 1)
+        shift = None if bias is None else bias.movedim(cast(int, in_dims[2]), 0).flatten(0, 1)
+        found = F.conv1d(rows.flatten(1, 2), filters, shift, groups=len(filters))
+        return found.view(*rows.shape[:3], found.shape[-1]), 1
+
+
+def _blocks(model: LanguageModel) -> list[Block]:
+    return [cast(Block, block) for block in model.blocks]

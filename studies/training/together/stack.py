@@ -1,0 +1,244 @@
+"""Replicas of one model as one batched model: one step of all of them is one pass, one optimiser step, one graph."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVariableType, reportPrivateImportUsage]
+
+from archsearch.mixers.models.language_model import LanguageModel
+from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Task
+from archsearch.studies.training.graph import EAGER
+from archsearch.studies.training.randomness import repeatable
+from archsearch.studies.training.run import typed_memory_errors
+from archsearch.studies.training.together.feed import STEPS, Block, blocks
+from archsearch.studies.training.together.folding import Folding
+from archsearch.studies.training.together.lane import Lane
+from archsearch.studies.training.together.optimiser import RowAdamW, rate_table
+
+LOOK_EVERY = 64
+"""Steps between looks whether any replica is still finite, each of which waits for the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What the steps of a task are: sequences of a batch, steps of the whole budget. half: bfloat16 products. graphs:
+    steps are replayed. threads: that draw the data."""
+
+    task: Task
+    sequences: int
+    steps: int
+    half: bool
+    graphs: bool
+    threads: int = 1
+
+
+class _Hidden(nn.Module):
+    """A language model up to its output layer."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        with Folding():
+            return self.model.hidden(tokens)
+
+
+class Stack:
+    """R rows, one a lane; rows beyond the lanes repeat the first one and count for nothing.
+
+    All lanes are at the same step. The lanes keep their own rows, which `save` brings up to date.
+    """
+
+    def __init__(self, model: LanguageModel, lanes: Sequence[Lane], rows: int, course: Course) -> None:
+        """model: folded, on the lanes' device; its own parameters are not used."""
+        self.lanes, self.rows, self.course = list(lanes), rows, course
+        self.layout, self.device = lanes[0].layout, lanes[0].weights.device
+        self.step = lanes[0].step
+        spread = [*lanes, *[lanes[0]] * (rows - len(lanes))]
+        self._trainings = [lane.training for lane in spread]
+        self._seeds = list(dict.fromkeys(lane.data_seed for lane in spread))
+        self._model = _Hidden(model)
+        matrices = (torch.stack([getattr(lane, name) for lane in spread]) for name in ("weights", "mean", "square"))
+        self._optimiser = RowAdamW(self._trainings, self.layout.decay_mask(), *matrices, count=self.step)
+        self._gradients = torch.zeros_like(self._optimiser.weights)
+        self._slots = list(self.layout.parts(self._gradients).values())
+        self._parameters = {
+            name: view.detach().requires_grad_() for name, view in self.layout.parts(self._optimiser.weights).items()
+        }
+        self._source = torch.tensor([self._seeds.index(lane.data_seed) for lane in spread], device=self.device)
+        self._offsets = torch.arange(rows, device=self.device)[:, None] * (course.sequences * course.task.length)
+        self._at = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._rates = torch.zeros(STEPS, rows, device=self.device)
+        self._lost = torch.zeros(3, rows, device=self.device)
+        """Step from 1, loss and norm at which each row was no longer finite first; step 0: it is finite."""
+        self._block: Block | None = None
+        self._replay: Callable[[], None] | None = None
+
+    def prepare(self) -> None:
+        """Compile what a step and an evaluation need; no row changes."""
+        length = self.course.task.length
+        tokens = torch.zeros(self.rows, self.course.sequences, length, dtype=torch.int64, device=self.device)
+        label = torch.zeros(self.rows, 1, dtype=torch.int64, device=self.device)
+        with repeatable(self.device), typed_memory_errors():
+            losses = self._losses(tokens, label, label)
+            torch.autograd.grad(losses.sum(), list(self._parameters.values()), materialize_grads=True)
+            self.logits(torch.zeros(max(1, EVALUATION_TOKENS // length), length, dtype=torch.int64))
+
+    def advance(self, last: int) -> None:
+        """Train to step `last` of the budget, or until no lane is finite any more; the lanes' faults are set."""
+        course = self.course
+        with repeatable(self.device), typed_memory_errors():
+            for block in blocks(course.task, self._seeds, course.sequences, self.step, last, course.threads):
+                self._take(block)
+                for _ in range(block.steps):
+                    self._move()
+                    self.step += 1
+                self._note_faults()
+                if all(lane.fault for lane in self.lanes):
+                    break
+
+    def save(self) -> None:
+        """Bring the lanes' own rows up to date."""
+        held = self._optimiser
+        for i, lane in enumerate(self.lanes):
+            lane.weights, lane.mean, lane.square = (x[i].clone() for x in (held.weights, held.mean, held.square))
+            lane.step = self.step
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """Tokens [B, T] on the CPU, the same for all -> [R, B, T, vocabulary], in the type of the products."""
+        with torch.no_grad(), typed_memory_errors():
+            hidden = self._hidden(tokens.to(self.device, non_blocking=True), shared=True)
+            logits = self._headed(hidden.flatten(1, 2))
+        return logits.view(self.rows, *tokens.shape, -1)
+
+    def _take(self, block: Block) -> None:
+        """Put a block and its learning rates where the steps read them."""
+        rates = rate_table(self._trainings, self.step, self.step + block.steps, self.course.steps)
+        self._rates[: block.steps].copy_(rates, non_blocking=True)
+        self._at.zero_()
+        held = self._block
+        if held is None or held.places.shape[2] != block.places.shape[2]:
+            self._replay = None  # a graph reads the tensors that it was captured with
+            self._block = held = _room(block, self.device)
+        for kept, given in zip((held.tokens, held.places, held.answers), _tensors(block), strict=True):
+            kept[:, : block.steps].copy_(given, non_blocking=True)
+
+    def _move(self) -> None:
+        """One step of all rows."""
+        if not self.course.graphs:
+            self._change()
+            return
+        if self._replay is None:
+            self._replay = _Graphed(self._change, self.device)
+        self._replay()
+
+    def _change(self) -> None:
+        """One step at the place that the counter says; on CUDA it waits for nothing."""
+        assert self._block is not None
+        tokens, places, answers = (
+            each.index_select(1, self._at)[:, 0].index_select(0, self._source).long() for each in _tensors(self._block)
+        )
+        losses = self._losses(tokens, places, answers)
+        found = torch.autograd.grad(losses.sum(), list(self._parameters.values()), materialize_grads=True)
+        with torch.no_grad():
+            torch._foreach_copy_(self._slots, found)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+            rates = self._rates.index_select(0, self._at)[0]
+            norms = self._optimiser.step(self._gradients, rates)
+            self._at += 1
+            self._remember(losses.detach(), norms)
+
+    def _remember(self, losses: Tensor, norms: Tensor) -> None:
+        """Note the rows that are no longer finite, each at the first step of that kind."""
+        fresh = ~torch.isfinite(losses + norms) & (self._lost[0] == 0)
+        seen = torch.stack([self._optimiser.count.expand_as(losses), losses, norms])
+        self._lost.copy_(torch.where(fresh, seen, self._lost))
+
+    def _losses(self, tokens: Tensor, places: Tensor, answers: Tensor) -> Tensor:
+        """[R]: the mean loss in nats of every replica over its labelled positions."""
+        hidden = self._hidden(tokens, shared=False)
+        labelled = hidden.flatten(0, 2).index_select(0, (places + self._offsets).flatten())
+        logits = self._headed(labelled.view(*places.shape, -1)).float()
+        each = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORED, reduction="none")
+        return each.view_as(answers).sum(1) / (answers != IGNORED).sum(1)
+
+    def _hidden(self, tokens: Tensor, *, shared: bool) -> Tensor:
+        """[R, B, T, width] of tokens [R, B, T], or of [B, T] that all share."""
+        named = {f"model.{name}": parameter for name, parameter in self._parameters.items()}
+        mapped = vmap(  # pyright: ignore[reportUnknownVariableType]
+            lambda own, given: functional_call(self._model, own, (given,)),  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+            in_dims=(0, None if shared else 0),
+            randomness="error",
+        )
+        with self._cast():
+            return cast(Tensor, mapped(named, tokens))
+
+    def _headed(self, hidden: Tensor) -> Tensor:
+        """Hidden [R, N, width] to logits [R, N, vocabulary]."""
+        head = self._parameters.get("head", self._parameters["embedding.weight"])
+        with self._cast():
+            return torch.bmm(hidden, head.transpose(1, 2))
+
+    def _cast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.course.half)
+
+    def _note_faults(self) -> None:
+        """Waits for the device."""
+        found = cast(list[list[float]], self._lost.T.tolist())
+        for lane, (step, loss, norm) in zip(self.lanes, found, strict=False):
+            if step and not lane.fault:
+                lane.fault = (
+                    f"loss and gradient must be finite; got loss {loss:g} and gradient norm {norm:g} on "
+                    f"{self.course.task.name} by step {step:.0f} of {self.course.steps}; "
+                    "lower training.learning_rate or lengthen training.warmup"
+                )
+
+
+class _Graphed:
+    """Calls a change eagerly at first, then as a CUDA graph; it reads and writes the same tensors each time."""
+
+    def __init__(self, change: Callable[[], None], device: torch.device) -> None:
+        self._change, self._device = change, device
+        self._stream = torch.cuda.Stream(device)
+        self._eager = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        if self._graph is not None:
+            self._graph.replay()
+        elif self._eager < EAGER:
+            self._eager += 1
+            self._aside()
+        else:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.device(self._device), torch.cuda.graph(self._graph, stream=self._stream):
+                self._change()
+            self._graph.replay()
+
+    def _aside(self) -> None:
+        """On another stream than the usual one, as capture asks of what runs before it."""
+        usual = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(usual)
+        with torch.cuda.stream(self._stream):
+            self._change()
+        usual.wait_stream(self._stream)
+
+
+def _tensors(block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    return block.tokens, block.places, block.answers
+
+
+def _room(block: Block, device: torch.device) -> Block:
+    """Tensors on `device` for any block like this one, of up to STEPS steps."""
+    sizes = [(x.shape[0], STEPS, *x.shape[2:]) for x in _tensors(block)]
+    return Block(*(torch.zeros(size, dtype=torch.int32, device=device) for size in sizes))
+
+
+def rows_for(lanes: int, most: int) -> int:
+    """Rows of a stack of so many lanes: a power of two, so that few widths are compiled, or `most`."""
+    return min(most, 2 ** math.ceil(math.log2(lanes)))
