@@ -268,11 +268,38 @@ def aa(
 
 
 @study.command(epilog="Example: archsearch study status runs/quickstart")
-def status(directory: Directory, *, json: Json = False) -> None:
-    """Trials by outcome, rungs, time left. Reads files only, so it may run beside the driver."""
+def status(
+    directory: Directory,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print it and leave, on a terminal too.")] = False,
+    json: Json = False,
+) -> None:
+    """Running trials, rungs, time left; on a terminal it follows the driver. Reads files only."""
     from archsearch.studies import commands
 
-    commands.status(directory, json=json)
+    commands.status(directory, json=json, once=once)
+
+
+@study.command(epilog="Example: archsearch study stop runs/quickstart")
+def stop(
+    directory: Directory,
+    *,
+    now: Annotated[
+        bool, typer.Option("--now", help="Do not wait for the next checkpoints; what came after the last is redone.")
+    ] = False,
+) -> None:
+    """End a running study cleanly: its trials go on to their next checkpoints, its driver exits with 0."""
+    from archsearch.studies import commands
+
+    commands.stop(directory, now=now)
+
+
+@study.command(epilog="Example: archsearch study pareto runs/quickstart --json")
+def pareto(directory: Directory, *, json: Json = False) -> None:
+    """The trials that no other beats in every objective."""
+    from archsearch.studies import commands
+
+    commands.pareto(directory, json=json)
 
 
 @study.command(epilog="Example: archsearch study best runs/quickstart --json")

@@ -5,8 +5,8 @@ A field may be a number, text, bool, None, an Enum (by its value), a dataclass, 
 """
 
 import dataclasses
-import functools
 import difflib
+import functools
 import re
 import types
 import typing

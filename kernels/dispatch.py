@@ -72,11 +72,7 @@ class CompiledRule:
         BackendError.
         """
         call = self._checked(operands, initial_state, scale, cu_seqlens)
-        least = self.normal_form.read.normaliser
-        if least is None:
-            return self._run(call)
-        wide = normalising.widened(self.normal_form, call, aligned=self._backend(call) == "triton")
-        return normalising.divided(self._run(wide), call.value_dim, least)
+        return normalising.through(self.normal_form, call, self._run, aligned=self._backend(call) == "triton")
 
     def _run(self, call: Call) -> Result:
         """All tokens, without the normaliser."""
@@ -105,11 +101,7 @@ class CompiledRule:
         constants = () if self.entry is None else self.entry.constants
         token = {name: x if name in constants else _one_token(x) for name, x in operands.items()}
         call = self._checked(token, state, scale, None)
-        least = self.normal_form.read.normaliser
-        if least is None:
-            return self._step(call)
-        wide = normalising.widened(self.normal_form, call, aligned=False)
-        return normalising.divided(self._step(wide), call.value_dim, least)
+        return normalising.through(self.normal_form, call, self._step)
 
     def _step(self, call: Call) -> Result:
         """One token, without the normaliser."""

@@ -17,16 +17,20 @@ ALIGNED = 16
 """Columns of which the generated kernels take a multiple without a remainder."""
 
 
-def normalised(form: NormalForm, call: Call, run: Callable[[NormalForm, Call], Result]) -> Result:
-    """What a form that knows no normaliser gives, divided where the rule has one."""
+def through(form: NormalForm, call: Call, run: Callable[[Call], Result], *, aligned: bool = False) -> Result:
+    """`run`, which knows no normaliser, as the form's read asks for it; `aligned` as `widened` has it."""
     least = form.read.normaliser
     if least is None:
-        return run(form, call)
-    return divided(run(form, widened(form, call, aligned=False)), call.value_dim, least)
+        return run(call)
+    return divided(run(widened(form, call, aligned=aligned)), call, least)
 
 
 def widened(form: NormalForm, call: Call, *, aligned: bool) -> Call:
-    """The call with a 1 at the end of every value; aligned: and zeros up to a multiple of 16 columns."""
+    """The call with a 1 at the end of every value; aligned: and zeros up to a multiple of 16 columns.
+
+    Its output is not rounded to the dtype of the values: numerator and divisor, and their gradients, stay in float32
+    (float64 where an operand is), and the quotient alone is rounded.
+    """
     columns = call.value_dim + 1
     spare = -columns % ALIGNED if aligned else 0
     ends = [1.0] + [0.0] * spare
@@ -35,15 +39,16 @@ def widened(form: NormalForm, call: Call, *, aligned: bool) -> Call:
     state = call.initial_state
     if state is not None and spare:
         state = torch.nn.functional.pad(state, (0, spare))
-    return call._replace(tensors=tensors, initial_state=state, value_dim=columns + spare)
+    return call._replace(tensors=tensors, initial_state=state, value_dim=columns + spare, output_dtype=call.dtype)
 
 
-def divided(result: Result, value_dim: int, least: float) -> Result:
-    """o / max(abs(n), least) of an output [.., V + 1 or more] whose column V is n; the state has V + 1 columns."""
-    output = result.output if result.output.dtype == torch.float64 else result.output.float()
-    norm = output[..., value_dim : value_dim + 1].abs().clamp(min=least)
-    divided = (output[..., :value_dim] / norm).to(result.output.dtype)
-    return Result(divided, result.state[..., : value_dim + 1])
+def divided(result: Result, call: Call, least: float) -> Result:
+    """o / max(abs(n), least) of an output [.., V + 1 or more] whose column V is n, for `call`, which was not widened;
+    the state has V + 1 columns.
+    """
+    end = call.value_dim
+    norm = result.output[..., end : end + 1].abs().clamp(min=least)
+    return Result((result.output[..., :end] / norm).to(call.output_dtype), result.state[..., : end + 1])
 
 
 def _beside(x: Tensor, ends: list[float]) -> Tensor:

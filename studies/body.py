@@ -11,7 +11,7 @@ from torch import nn
 
 from archsearch.errors import ArchsearchError
 from archsearch.studies.clerk import Clerk
-from archsearch.studies.outcomes import Unbuildable
+from archsearch.studies.outcomes import CrowdedOut, Unbuildable
 from archsearch.studies.structure import structure_of
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Part, Task
@@ -31,15 +31,21 @@ class TrainingBody:
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
-        self.settle_in()
-        plan, known = self.planned(clerk)
-        return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
+        shares = 0 < self.gpus < 1 and not clerk.alone
+        self.settle_in(alone=clerk.alone)
+        try:
+            plan, known = self.planned(clerk)
+            return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
+        except torch.OutOfMemoryError as error:
+            if shares:
+                raise CrowdedOut(str(error).splitlines()[0]) from error
+            raise
 
-    def settle_in(self, trials: int = 1) -> None:
-        """Take the threads and the share of the GPU's memory that so many trials in this process have."""
+    def settle_in(self, trials: int = 1, *, alone: bool = False) -> None:
+        """Take the threads and the share of the GPU's memory that so many trials in this process have; alone: all."""
         torch.set_num_threads(self.threads)
         if 0 < self.gpus < 1:
-            torch.cuda.set_per_process_memory_fraction(min(1.0, trials * self.gpus))
+            torch.cuda.set_per_process_memory_fraction(1.0 if alone else min(1.0, trials * self.gpus))
 
     def planned(self, clerk: Clerk) -> tuple[Plan, dict[str, float]]:
         """How the trial is trained, and its sizes and costs. Unbuildable if the variant has none."""

@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from archsearch.studies.board import Board
 from archsearch.studies.directory import Measurement, Result, StudyDirectory, TrialDirectory
 from archsearch.studies.outcomes import Outcome, Unstable, classify
 
@@ -30,11 +31,15 @@ class Halted(Superseded):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One attempt at one trial: all that a worker is told; the rest stands in the study's directory."""
+    """One attempt at one trial: all that a worker is told; the rest stands in the study's directory.
+
+    alone: the trial has a whole GPU, where trials of the study share them.
+    """
 
     study: Path
     number: int
     attempt: int
+    alone: bool = False
 
 
 class Body(Protocol):
@@ -59,6 +64,7 @@ class Clerk:
         self._study = study
         self.number = assignment.number
         self.attempt = assignment.attempt
+        self.alone = assignment.alone
         self.trial: TrialDirectory = study.trial(assignment.number)
         self.check_fence()
         self.plan: Mapping[str, Any] = study.plan()
@@ -68,6 +74,8 @@ class Clerk:
         self._total = self._rungs[-1]
         self._curve = self.trial.curve()
         self.trial.write_presence(self.attempt)
+        wanted = bool(cast(Mapping[str, Any], self.plan.get("config", {})).get("tensorboard"))
+        self._board = Board(self.trial.path, self.last.tokens if self.last else 0) if wanted else None
 
     @property
     def last(self) -> Measurement | None:
@@ -106,6 +114,8 @@ class Clerk:
         measurement = Measurement(self.attempt, self.tokens(fraction), fraction, finite, seconds)
         self.trial.append_measurement(measurement)
         self._curve = [m for m in self._curve if m.tokens < measurement.tokens] + [measurement]
+        if self._board is not None:
+            self._board.add(measurement.tokens, finite, seconds)
 
     def goes_on(self, fraction: float) -> bool:
         """Wait until every rung passed at `fraction` is decided; whether the trial goes on.

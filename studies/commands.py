@@ -1,11 +1,11 @@
 """The commands of this floor as plain functions: they run, read and hand out studies and trials, and print."""
 
+import dataclasses
 import json as jsonlib
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -16,7 +16,7 @@ from archsearch.errors import StudyError
 from archsearch.lowering.display import equation
 from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
-from archsearch.report.tables import Table
+from archsearch.report.tables import Column, Table
 from archsearch.report.tables import shown as cell_text
 from archsearch.studies.aa import Setting, simulate
 from archsearch.studies.check_page import print_check
@@ -27,7 +27,10 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, read_evidence
 from archsearch.studies.export import export_and_check
 from archsearch.studies.finals import aa_config, check_alone, finals_config
+from archsearch.studies.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
+from archsearch.studies.lock import is_held
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.pareto import places
 from archsearch.studies.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
 from archsearch.studies.report import ranking_table, write_report
@@ -36,7 +39,7 @@ from archsearch.studies.single import read_trial, run_trial
 from archsearch.studies.status import Status, read_status
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
-from archsearch.studies.verdict_page import aa_lines, verdict_table
+from archsearch.studies.verdict_page import aa_lines, pareto_table, verdict_table
 from archsearch.studies.wording import shown, spoken
 
 WIDTH = 120
@@ -127,20 +130,59 @@ def aa(source: str, overrides: Sequence[str], *, setting: Setting, json: bool) -
     console.print(f"Kept: {home / SEEDS_FILE}, {home / FIGURES_FILE}")
 
 
-def status(directory: str, *, json: bool) -> None:
-    """Print how far the study has come."""
-    found = read_status(StudyDirectory(Path(directory)))
+def status(directory: str, *, json: bool, once: bool = True) -> None:
+    """Print how far the study has come; without `once`, on a terminal, follow it while its driver runs."""
+    home = StudyDirectory(Path(directory))
+    found = read_status(home)
     if json:
         print(jsonlib.dumps(found.record(), indent=1))
-    else:
-        _print_status(found)
+        return
+    if not once and console.is_terminal:
+        found = follow(console, home)
+    _print_status(found)
+
+
+def pareto(directory: str, *, json: bool) -> None:
+    """Print the trials that no other beats in everything."""
+    evidence = read_evidence(StudyDirectory(Path(directory)))
+    front = [place for place in places(evidence, conclude(evidence)) if place.on_front]
+    table = pareto_table(front, evidence.objectives)
+    table = dataclasses.replace(table, columns=[Column("trial", "trial"), *table.columns])
+    if json:
+        print(table.json(), end="")
+        return
+    known = [column.key for column in table.columns if any(row.get(column.key) is not None for row in table.rows)]
+    shown_keys = [key for key in known if key not in ("front", "beaten_by")]
+    _print_table(table, shown_keys)
+    if not front:
+        console.print("No trial has reached its full budget yet.")
+    console.print(f"Next: archsearch study report {directory}")
+
+
+def stop(directory: str, *, now: bool) -> None:
+    """Have the driver end the study after the running trials' next checkpoints, or now; wait until it is gone."""
+    home = StudyDirectory(Path(directory))
+    home.plan()
+    if not is_held(home.lock):
+        console.print(f"No driver runs in {directory}. Go on with: archsearch study resume {directory}")
+        return
+    home.ask_to_stop(now=now)
+    console.print("Asked to stop; the running trials go on to their next checkpoints." if not now else "Asked to stop.")
+    while is_held(home.lock):
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {directory}")
 
 
 def best(directory: str, *, json: bool) -> None:
-    """Print the ranking and the best rule."""
+    """Print the ranking and the best rule; of finals the verdicts."""
     evidence = read_evidence(StudyDirectory(Path(directory)))
+    concluded = conclude(evidence)
     if json:
-        print(ranking_table(evidence).json(), end="")
+        print(ranking_table(evidence).json() if concluded is None else _verdicts_json(concluded, evidence), end="")
+        return
+    if concluded is not None:
+        _print_conclusions(concluded, evidence)
+        console.print(f"Next: archsearch study report {directory}")
         return
     _print_ranking(evidence)
     console.print(f"Next: archsearch study report {directory}")
@@ -186,11 +228,20 @@ def _findings(layer: LayerProbe) -> str:
 def _carry_out(config: StudyConfig) -> None:
     """Run to the end, narrated; then what came out."""
     _introduce(config)
+    stopped: list[bool] = []
     try:
-        directory = run_study(config, announce=_narrator(), on_look=_progress(config.directory))
+        directory = run_study(
+            config,
+            announce=_narrator(),
+            on_look=_progress(config.directory),
+            on_stop=lambda: stopped.append(True),
+        )
     except KeyboardInterrupt:
         console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {config.directory}")
         raise
+    if stopped:
+        console.print(f"Stopped as asked; nothing is lost. Go on with: archsearch study resume {config.directory}")
+        return
     evidence = read_evidence(directory)
     concluded = conclude(evidence)
     if concluded is not None:
@@ -238,14 +289,10 @@ def _progress(directory: Path) -> Callable[[], None]:
         told = time.monotonic()
         found = read_status(StudyDirectory(directory))
         running = ", ".join(f"trial {trial['trial']} {trial['progress']:.0%}" for trial in found.running)
-        left = "" if found.seconds_left is None else f"; about {_minutes(found.seconds_left)} left"
+        left = "" if found.seconds_left is None else f"; about {minutes(found.seconds_left)} left"
         console.print(f"        {found.ended} of {found.wanted} ended; {running}{left}", style="dim")
 
     return look
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _print_ranking(evidence: Evidence) -> None:
@@ -260,6 +307,12 @@ def _print_ranking(evidence: Evidence) -> None:
     for line in equation(parse_rule(winner.rule)).splitlines():
         console.print(f"    {line}")
     console.print()
+
+
+def _verdicts_json(concluded: Conclusions, evidence: Evidence) -> str:
+    """The rows of every table of verdicts, by objective."""
+    tables = {name: verdict_table(concluded, name, way) for name, way in evidence.objectives.items()}
+    return jsonlib.dumps({name: jsonlib.loads(table.json()) for name, table in tables.items()}, indent=1) + "\n"
 
 
 def _print_conclusions(concluded: Conclusions, evidence: Evidence) -> None:
@@ -284,24 +337,6 @@ def _print_table(table: Table, objectives: Collection[str]) -> None:
 
 
 def _print_status(found: Status) -> None:
-    console.print(f"{found.directory}: {found.ended} of {found.wanted} trials ended; driver: {found.driver or 'none'}")
-    if found.outcomes:
-        console.print("  " + ", ".join(f"{count} {name}" for name, count in found.outcomes.items()))
-    for trial in found.running:
-        speed = f", {trial['tokens_per_second']:,.0f} tokens/s" if trial["tokens_per_second"] else ""
-        console.print(
-            f"  trial {trial['trial']} ({trial['name']}): {trial['progress']:.0%}{speed}, attempt {trial['attempt']}"
-        )
-    for rung in found.rungs:
-        console.print(f"  rung at {rung['tokens']:,} tokens: {_rung_words(rung)}")
-    if found.seconds_left is not None and found.ended < found.wanted:
-        console.print(f"  about {_minutes(found.seconds_left)} left")
+    console.print(status_view(found))
     finished = found.ended >= found.wanted
     console.print(f"Next: archsearch study {'best' if finished or found.driver else 'resume'} {found.directory}")
-
-
-def _rung_words(rung: dict[str, Any]) -> str:
-    leading = ", ".join(
-        f"{key.replace('_', ' ', 1)} {value:.4g}" for key, value in rung.items() if key.startswith("best_")
-    )
-    return f"{rung['arrived']} came, {rung['stopped']} stopped; {leading}"

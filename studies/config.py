@@ -17,6 +17,7 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.rates import check_rates, with_rates
 from archsearch.studies.rungs import RungOptions
 from archsearch.studies.samplers import SamplerOptions
+from archsearch.studies.storage import JOURNAL, without_password
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import to_plain
 
@@ -32,6 +33,8 @@ class StudyConfig:
     objectives: names of measured values, by default each task's own; the first one leads.
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
     mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
+    storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
+    tensorboard: whether each trial writes its evaluations for TensorBoard too.
     learning_rates: a grid at which every structure is trained, baselines too; none leaves the rate to the space.
     finalists: how many of a finished search its finals retrain beside the baselines. against: the baseline that
     verdicts are about; null is the first. ties: by objective, how small a difference does not matter. entrants: points
@@ -55,6 +58,8 @@ class StudyConfig:
     resources: Resources = field(default_factory=Resources)
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
     graphs: bool = False
+    storage: str = JOURNAL
+    tensorboard: bool = False
     learning_rates: tuple[float, ...] = ()
     finalists: int = 3
     against: str | None = None
@@ -63,6 +68,11 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
+        if without_password(self.storage) != self.storage:
+            raise ConfigError(
+                f"storage must be without a password, which the study's files would keep; got "
+                f"{without_password(self.storage)}; leave it to ~/.pgpass or PGPASSWORD"
+            )
         if self.trials < 0:
             raise ConfigError(f"trials must be >= 0; got {self.trials}")
         if self.evaluations < 1:

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from archsearch.studies.body import TrainingBody
 from archsearch.studies.clerk import Assignment, Clerk, Superseded, fail, work
 from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.outcomes import Unstable
+from archsearch.studies.outcomes import CrowdedOut, Unstable
 from archsearch.studies.structure import structure_of
 from archsearch.studies.training.together.group import Member, train_together
 from archsearch.studies.training.trial import Plan, train_trial
@@ -124,6 +126,8 @@ def _train(fellows: Sequence[_Fellow], threads: int, told: _Told) -> None:
     except Exception as error:
         if told.lost is not None:
             raise
+        crowded = isinstance(error, torch.OutOfMemoryError) and len(fellows) > 1
+        how = CrowdedOut(str(error).splitlines()[0]) if crowded else error
         for fellow in fellows:
             if fellow.clerk.number not in told.ended:
-                told.end(fellow.clerk, error)
+                told.end(fellow.clerk, how)

@@ -17,7 +17,7 @@ from archsearch.studies.clerk import Assignment
 from archsearch.studies.directory import Measurement, Result, StudyDirectory
 from archsearch.studies.executor import Departure, Executor
 from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import Outcome
+from archsearch.studies.outcomes import CrowdedOut, Outcome
 from archsearch.studies.proposals import Proposals
 from archsearch.studies.rungs import Rungs
 from archsearch.studies.verdicts import missed_words, verdict
@@ -96,10 +96,11 @@ class _Losses:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A trial that waits for a slot until `ready` (monotonic seconds)."""
+    """A trial that waits for a slot until `ready` (monotonic seconds); alone: for a whole GPU."""
 
     number: int
     ready: float = 0.0
+    alone: bool = False
 
 
 @dataclass(slots=True)
@@ -210,16 +211,24 @@ class Driver:
     # Proposing
 
     def _fill_slots(self) -> None:
-        """Begin trials while there are slots: those that wait first, then new ones."""
-        while len(self._live) < self.executor.slots:
+        """Begin trials while there are slots: those that wait first, then new ones.
+
+        A lost trial keeps its slot until it is begun again: what is proposed after it is to know how it ended.
+        """
+        while len(self._live) < self.executor.slots and not self._one_is_alone():
             ready = next((w for w in self._queue if w.ready <= time.monotonic()), None)
             if ready is not None:
                 self._queue.remove(ready)
-                self._begin(ready.number)
-            elif self._may_propose():
+                self._begin(ready.number, alone=ready.alone)
+            elif len(self._live) + len(self._queue) < self.executor.slots and self._may_propose():
                 self._propose()
             else:
                 return
+
+    def _one_is_alone(self) -> bool:
+        """Whether nothing may begin beside a trial that runs alone, or before one that waits for the others to end."""
+        waits = bool(self._live) and any(waiting.alone for waiting in self._queue)
+        return waits or any(live.assignment.alone for live in self._live.values())
 
     def _may_propose(self) -> bool:
         late = self.limits.seconds is not None and time.monotonic() - self._began > self.limits.seconds
@@ -278,12 +287,12 @@ class Driver:
 
     # Attempts
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, number: int, *, alone: bool = False) -> None:
         """Start the next attempt at a trial; the fence shuts out whatever is left of the ones before."""
         trial = self.directory.trial(number)
         attempt = trial.attempt() + 1
         trial.raise_fence(attempt)
-        assignment = Assignment(self.directory.path, number, attempt)
+        assignment = Assignment(self.directory.path, number, attempt, alone)
         self._live[number] = _Live(assignment, heard=time.monotonic(), lines=len(trial.curve()))
         self.executor.start(assignment)
         self.announce(f"trial {number} begins ({self._origins[number]}, attempt {attempt})")
@@ -334,6 +343,10 @@ class Driver:
 
     def _lose(self, number: int, cause: str) -> None:
         """Queue a trial that the machine lost, later each time; give it up after too many losses without progress."""
+        if cause.startswith(CrowdedOut.__name__):
+            self._queue.insert(0, _Waiting(number, alone=True))
+            self.announce(f"trial {number} ran out of memory on a shared GPU; it is begun again alone")
+            return
         curve = self.directory.trial(number).curve()
         tokens = curve[-1].tokens if curve else 0
         losses = self._losses.setdefault(number, _Losses())

@@ -107,9 +107,11 @@ def entrant_points(space: Space, entrants: Mapping[str, Entrant]) -> dict[str, P
 
 
 def enqueued(points: Mapping[str, Point], seeds: Seeds) -> dict[str, dict[str, Chosen]]:
-    """The choices of every trial by name, seed after seed, so that what is there early is paired."""
+    """The choices of every trial by name, entrant after entrant: those that may train as one batched model stand
+    together.
+    """
     return {
-        trial_name(name, seed): {**point.choices, SEED: seed} for seed in seeds.fresh for name, point in points.items()
+        trial_name(name, seed): {**point.choices, SEED: seed} for name, point in points.items() for seed in seeds.fresh
     }
 
 

@@ -1,5 +1,8 @@
 """The drawings of a study: objectives against each other, curves while training, the course of the search."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from archsearch.report.page import Block, Figure, Section
 from archsearch.report.plots import Line, Mark, plot
 from archsearch.report.scales import Axis
@@ -9,15 +12,32 @@ from archsearch.studies.outcomes import Outcome
 from archsearch.studies.wording import is_share, shown, spoken
 
 
-def _tones(evidence: Evidence) -> dict[int, str]:
-    """A colour for every trial: the winner's, one for each baseline, grey."""
-    if evidence.entrants:
-        return {row.number: "muted" for row in evidence.rows}
-    baselines = [row.number for row in evidence.rows if row.is_baseline]
+@dataclass(frozen=True, slots=True)
+class _Palette:
+    """What trials look like. tones: a colour for each: the winner's, one for each baseline at its best rate, grey."""
+
+    tones: Mapping[int, str]
+    winner: int | None
+    named: bool
+
+    def label(self, row: Row) -> str:
+        """The name of a trial where it stands out."""
+        if row.number == self.winner:
+            return f"winner: {row.name}" if row.is_baseline else f"winner (trial {row.number})"
+        return row.name if self.named and row.is_baseline and self.tones[row.number] != "muted" else ""
+
+
+def _palette(evidence: Evidence) -> _Palette:
     tones = {row.number: "muted" for row in evidence.rows}
-    tones |= {number: f"tone{i % 8}" for i, number in enumerate(baselines)}
+    if evidence.entrants:
+        return _Palette(tones, None, named=False)
+    judged = {row.name: row.number for row in evidence.judged if row.is_baseline}
+    baselines = {row.name: judged.get(row.name, row.number) for row in reversed(evidence.rows) if row.is_baseline}
+    tones |= {number: f"tone{i % 8}" for i, number in enumerate(sorted(baselines.values()))}
     winner = evidence.winner
-    return tones if winner is None else {**tones, winner.number: "winner"}
+    return _Palette(
+        tones if winner is None else {**tones, winner.number: "winner"}, winner and winner.number, named=True
+    )
 
 
 def _axis(name: str, *, log: bool = False) -> Axis:
@@ -27,13 +47,14 @@ def _axis(name: str, *, log: bool = False) -> Axis:
 def trade_off(evidence: Evidence) -> list[Section]:
     """The first two objectives against each other; with one, the objective against the state's bytes."""
     names = list(evidence.objectives)
-    complete = evidence.ended(Outcome.COMPLETE)
+    complete = evidence.judged
     if len(names) < 2 or not complete:
         return []
     across, up = names[0], names[1]
-    tones = _tones(evidence)
+    palette = _palette(evidence)
+    tones = palette.tones
     marks = [
-        Mark(row.values[across], row.values[up], tones[row.number], _label(evidence, row), _hint(evidence, row))
+        Mark(row.values[across], row.values[up], tones[row.number], palette.label(row), _hint(evidence, row))
         for row in sorted(complete, key=lambda row: tones[row.number] != "muted")
     ]
     first = [row for number, row in evidence.ranking if number == 1]
@@ -46,17 +67,10 @@ def trade_off(evidence: Evidence) -> list[Section]:
         f"{'more' if evidence.objectives[n] is Direction.MAXIMIZE else 'less'} {spoken(n)}" for n in (across, up)
     )
     caption = (
-        f"Every complete trial; better is {ways}. The dashed line joins the front: trials that no other beats in both."
+        f"Every complete trial, of a structure its best rate; better is {ways}. The dashed line joins the front: "
+        "trials that no other beats in both."
     )
     return [Section("Trade-off", [Figure(drawing, caption)])]
-
-
-def _label(evidence: Evidence, row: Row) -> str:
-    if evidence.entrants:
-        return ""
-    if evidence.winner is not None and row.number == evidence.winner.number:
-        return f"winner: {row.name}" if row.is_baseline else f"winner (trial {row.number})"
-    return row.name if row.is_baseline else ""
 
 
 def _hint(evidence: Evidence, row: Row) -> str:
@@ -66,11 +80,12 @@ def _hint(evidence: Evidence, row: Row) -> str:
 
 def learning_curves(evidence: Evidence) -> list[Section]:
     """Each objective that changes with training, against the tokens seen; of entrants the mean over their seeds."""
-    tones = _tones(evidence)
+    palette = _palette(evidence)
+    tones = palette.tones
     rows = sorted((row for row in evidence.rows if row.curve), key=lambda row: tones[row.number] != "muted")
     blocks: list[Block] = []
     for name in evidence.objectives:
-        lines = [_curve(evidence, row, name, tones[row.number]) for row in rows]
+        lines = [_curve(evidence, row, name, palette) for row in rows]
         lines += _mean_curves(evidence, name)
         lines = [line for line in lines if len(line.points) > 1]
         if not lines or all(len({y for _, y in line.points}) == 1 for line in lines):
@@ -106,9 +121,9 @@ def _mean_curves(evidence: Evidence, name: str) -> list[Line]:
     return lines
 
 
-def _curve(evidence: Evidence, row: Row, name: str, tone: str) -> Line:
+def _curve(evidence: Evidence, row: Row, name: str, palette: _Palette) -> Line:
     points = [(float(m.tokens), m.values[name]) for m in row.curve if name in m.values]
-    return Line(points, tone, _label(evidence, row), _hint(evidence, row))
+    return Line(points, palette.tones[row.number], palette.label(row), _hint(evidence, row))
 
 
 def search_course(evidence: Evidence) -> list[Section]:
@@ -124,8 +139,9 @@ def search_course(evidence: Evidence) -> list[Section]:
             best.append((float(row.number), value if not best else better(best[-1][1], value)))
         if best:
             lines.append(Line(best, tone, f"best of {sampler}", stepped=True))
+    tones = _palette(evidence).tones
     marks = [
-        Mark(float(row.number), row.values[name], _tones(evidence)[row.number], hint=_hint(evidence, row))
+        Mark(float(row.number), row.values[name], tones[row.number], hint=_hint(evidence, row))
         for row in evidence.ended(Outcome.COMPLETE)
     ]
     if len(marks) < 2:

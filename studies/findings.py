@@ -15,6 +15,7 @@ from optuna.trial import create_trial
 from archsearch.studies.evidence import Evidence, Row
 from archsearch.studies.fronts import Direction, losses, ranking
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.rates import RATE
 from archsearch.studies.rungs import Decision
 
 LEAST_TRIALS = 8
@@ -124,6 +125,14 @@ def rate_curves(evidence: Evidence) -> list[RateCurve]:
         curves.append(RateCurve(best.name, best.is_baseline, points, best.learning_rate or 0.0, edge))
     ordered = sorted(curves, key=lambda curve: better(value for _, value in curve.points))
     return ordered if better is min else ordered[::-1]
+
+
+def rates_differ(evidence: Evidence) -> bool:
+    """Whether structures were judged at rates of their own without a grid: a baseline has then met one rate alone, the
+    others the one that was proposed with them.
+    """
+    has_grid = bool(evidence.plan.get("config", {}).get("learning_rates"))
+    return not has_grid and any(RATE in row.choices for row in evidence.rows)
 
 
 def rung_worth(evidence: Evidence, decisions: Sequence[Decision]) -> list[RungWorth]:

@@ -9,7 +9,17 @@ from archsearch.report.plots import Line, Mark, plot
 from archsearch.report.scales import Axis
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.evidence import Evidence, Row
-from archsearch.studies.findings import WEAK, Cost, RateCurve, RungWorth, costs, importances, rate_curves, rung_worth
+from archsearch.studies.findings import (
+    WEAK,
+    Cost,
+    RateCurve,
+    RungWorth,
+    costs,
+    importances,
+    rate_curves,
+    rates_differ,
+    rung_worth,
+)
 from archsearch.studies.fronts import Direction
 from archsearch.studies.rungs import Decision
 from archsearch.studies.wording import is_share, spoken
@@ -79,6 +89,19 @@ def rate_section(evidence: Evidence) -> list[Section]:
     )
     blocks += [Figure(drawing, caption), _rate_table(curves, name, way)]
     return [Section("Learning rates", blocks)]
+
+
+def rate_warning(evidence: Evidence) -> list[Block]:
+    """That a comparison is not at equal care for the learning rate, where it is not."""
+    if not rates_differ(evidence):
+        return []
+    return [
+        Text(
+            "Without learning_rates a baseline met one rate, the middle of the range, and every proposal the one that "
+            "was drawn with it: part of a difference may be the rate's. Give learning_rates, a grid for all.",
+            warning=True,
+        )
+    ]
 
 
 def _tone(index: int) -> str:

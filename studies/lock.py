@@ -37,6 +37,18 @@ def driver_lock(path: Path) -> Generator[None]:
         yield
 
 
+def is_held(path: Path) -> bool:
+    """Whether a driver holds the lock now."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def _held_message(path: Path, text: str) -> str:
     try:
         holder = json.loads(text)

@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import itertools
 import platform
+import secrets
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,7 +74,8 @@ def begin_or_compare(directory: StudyDirectory, plan: Plan) -> None:
     The caller holds the study's lock.
     """
     if not directory.exists():
-        directory.write_plan(plan.record())
+        name = f"{directory.path.resolve().name}-{secrets.token_hex(3)}"  # a database may hold many studies
+        directory.write_plan({**plan.record(), "study_name": name})
         return
     kept = directory.plan()
     difference = first_difference(cast(dict[str, Any], kept["fixed"]), plan.fixed())

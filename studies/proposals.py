@@ -84,6 +84,10 @@ class Proposals:
         with experimental():
             self._study.set_metric_names(list(objectives))
 
+    def close(self) -> None:
+        """Let go of the storage."""
+        self._kept.close()
+
     def enqueue(self, choices: Mapping[str, Any], origin: str, *, leader: int | None = None) -> None:
         """Propose `choices` before anything else; a point enqueued earlier is not enqueued again.
 
@@ -103,7 +107,7 @@ class Proposals:
     def spent(self) -> bool:
         """Whether every point of a grid was proposed."""
         trials = self._study.get_trials(deepcopy=False)
-        return self._points is not None and sum("origin" not in t.user_attrs for t in trials) >= len(self._points)
+        return self._points is not None and _drawn(trials) >= len(self._points)
 
     def count(self) -> int:
         """How many trials there are, whatever their state."""
@@ -162,7 +166,7 @@ class Proposals:
     def _place(self, number: int) -> int:
         """How many proposals came before trial `number`; a point of the grid that is enqueued needs none."""
         before = self._study.get_trials(deepcopy=False)[:number]
-        return min(sum("origin" not in trial.user_attrs for trial in before), len(self._points or ()) - 1)
+        return min(_drawn(before), len(self._points or ()) - 1)
 
     def _handle(self, number: int) -> Trial:
         """A live handle of a trial of an earlier run; neither the constructor nor the id is officially public in
@@ -172,3 +176,8 @@ class Proposals:
 
     def _frozen(self, number: int) -> FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]
+
+
+def _drawn(trials: Sequence[FrozenTrial]) -> int:
+    """How many of the trials a sampler proposed, those that go with one of them left out."""
+    return sum(t.user_attrs.get("origin", "proposal") == "proposal" and "leader" not in t.user_attrs for t in trials)

@@ -52,7 +52,7 @@ class RayCrews(RayExecutor):
         """The attempts that ended; waits up to `timeout` seconds for the end of a group."""
         groups, self._came = gathered(self._came, self._together), []
         for group in groups:
-            actor = self._actor_for(len(group))
+            actor = self._actor_for(self._together if group[0].alone else len(group))
             self._crews[actor.run.remote(group)] = _Crew(actor, group)
         if not self._crews:
             time.sleep(timeout)

@@ -3,12 +3,14 @@
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 
 from archsearch.errors import StudyError
@@ -17,6 +19,8 @@ from archsearch.studies.executor import Departure, Resources
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """At the nodes of the cluster, which come and go."""
+SECONDS_TO_ANSWER = 5.0
+"""For the head of a cluster."""
 
 
 class RayExecutor:
@@ -48,7 +52,7 @@ class RayExecutor:
 
     def start(self, assignment: Assignment) -> None:
         """Begin an attempt on an idle actor or a new one."""
-        actor = self._idle.pop() if self._idle else self._new_actor()
+        actor = self._idle.pop() if self._idle else self._new_actor(alone=assignment.alone)
         self._busy[actor.run.remote(assignment)] = (actor, assignment)
 
     def departures(self, timeout: float) -> list[Departure]:
@@ -92,10 +96,9 @@ class RayExecutor:
             ray.kill(actor)
         return Departure(assignment, "")
 
-    def _new_actor(self) -> Any:
-        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=self._resources.gpus or 0.0, max_restarts=0)(
-            _Worker
-        )
+    def _new_actor(self, *, alone: bool) -> Any:
+        gpus = max(1.0, self._resources.gpus or 0.0) if alone else self._resources.gpus or 0.0
+        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=gpus, max_restarts=0)(_Worker)
         return remote.remote(self._body)
 
 
@@ -119,17 +122,43 @@ def _start_ray(resources: Resources) -> None:
     if resources.ray_address is not None:
         _join(resources.ray_address, quiet)
         return
-    ray.init(address="local", include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
+    try:
+        ray.init(address="local", include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
+    except Exception as error:  # Ray raises nothing narrower where its processes do not come up
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise StudyError(f"Ray did not start on this machine: {first} Run the same command again") from error
 
 
 def _join(address: str, quiet: dict[str, Any]) -> None:
+    """Join a running cluster. StudyError if none answers at the address."""
+    if "://" in address:
+        raise StudyError(
+            f"resources.ray_address must be HOST:PORT or auto; got {address}: run the driver on a node of the cluster"
+        )
+    if address != "auto" and not _answers(address):
+        raise StudyError(_nothing_at(address))
+    ray_constants.NUM_REDIS_GET_RETRIES = int(SECONDS_TO_ANSWER)  # of a second each; Ray's own 20 are long to wait
     try:
         ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError) as error:
-        raise StudyError(
-            f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
-            "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
-        ) from error
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise StudyError(_nothing_at(address)) from error
+
+
+def _answers(address: str) -> bool:
+    """Whether anything listens at HOST:PORT: Ray itself asks for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_ANSWER):
+            return True
+    except (OSError, ValueError, OverflowError):
+        return False
+
+
+def _nothing_at(address: str) -> str:
+    return (
+        f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
+        "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
+    )
 
 
 def _nodes() -> list[Mapping[str, float]]:
@@ -156,7 +185,8 @@ def needed_slots(nodes: Sequence[Mapping[str, float]], resources: Resources) -> 
     found = slots(nodes, resources)
     if found < 1:
         needed = f"{resources.cpus} CPUs and {resources.gpus or 0.0:g} GPUs"
-        most = max(nodes, key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), default={})
+        nothing: Mapping[str, float] = {}
+        most = max(nodes, key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), default=nothing)
         has = f"{most.get('CPU', 0):g} CPUs and {most.get('GPU', 0):g} GPUs"
         raise StudyError(
             f"a trial needs {needed} of one node; the largest has {has}; lower resources.cpus or resources.gpus"

@@ -16,7 +16,14 @@ from archsearch.studies.conclusions import Conclusions, conclude
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, Row, read_evidence
 from archsearch.studies.figures import learning_curves, search_course, trade_off
-from archsearch.studies.findings_page import cost_section, importance_section, rate_section, rules_section, rung_section
+from archsearch.studies.findings_page import (
+    cost_section,
+    importance_section,
+    rate_section,
+    rate_warning,
+    rules_section,
+    rung_section,
+)
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
@@ -61,7 +68,8 @@ def aa_beside(path: Path) -> list[str]:
     """What an A/A study says of verdicts here: the study's own, its search's, else the one that is kept with the code;
     nothing where there is none.
     """
-    for place in (path / AA_FOLDER, path.parent / AA_FOLDER):
+    search = path.parent if path.name == FINALS_FOLDER else path
+    for place in (search / AA_FOLDER, path):
         record = records.read_json(place / FIGURES_FILE)
         if record is not None:
             return aa_words(record)
@@ -105,7 +113,7 @@ def _of_search(evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[s
     return [
         _outcome(evidence, aa),
         *_winner(evidence),
-        Section("Ranking", [Text(SCREENING, quiet=True), ranking_table(evidence)]),
+        Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
         *trade_off(evidence),
         *rate_section(evidence),
         *learning_curves(evidence),
@@ -238,13 +246,19 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
     return {
         "trial": row.number,
         "name": row.name,
-        "origin": "baseline" if row.is_baseline else row.sampler or row.origin,
+        "origin": _origin(row),
         "outcome": row.outcome.value if row.outcome else "unfinished",
         "learning_rate": row.learning_rate if RATE in row.choices else None,
         "tokens": row.tokens,
         **whole,
         **{name: row.values.get(name) for name in evidence.objectives},
     }
+
+
+def _origin(row: Row) -> str:
+    if row.is_baseline:
+        return "baseline"
+    return "another rate" if row.leader is not None else row.sampler or row.origin
 
 
 def _whole(value: Any) -> int | None:

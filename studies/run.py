@@ -18,6 +18,7 @@ from archsearch.spaces.budgets import Setting, sized
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
 from archsearch.spaces.space import Point, Space
 from archsearch.studies import records
+from archsearch.studies.board import check_tensorboard
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import Limits
@@ -29,10 +30,13 @@ from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
 from archsearch.studies.rates import at_other_rates
 from archsearch.studies.rungs import RungOptions
+from archsearch.studies.samplers import check_sampler
 from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import COUNTS, counted
+from archsearch.studies.training.parallel import check_shares
+from archsearch.studies.training.run import steps_of
 from archsearch.studies.training.timing import STEP_TIME
 from archsearch.typed_data import to_plain
 
@@ -42,12 +46,14 @@ def run_study(
     *,
     announce: Callable[[str], None] = lambda text: None,
     on_look: Callable[[], None] = lambda: None,
+    on_stop: Callable[[], None] = lambda: None,
     workers: Callable[[StudyConfig], Executor] | None = None,
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. on_look: called often while it runs. workers: what trains; None is what
-    the configuration says.
+    announce: told in words what happens. on_look: called often while it runs. on_stop: called if it was asked to
+    stop and has not come to its end. workers: what trains; None is what the
+    configuration says.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
@@ -58,10 +64,16 @@ def run_study(
     space = sized_for(space, tasks)
     plan = make_plan(config, space, tasks)
     check_models(space, plan, tasks)
+    if config.tensorboard:
+        check_tensorboard()
     if config.resources.ray_address is None:
         check_machine(config)
+    if config.resources.ranks > 1:
+        for task in tasks.values():
+            sequences, _ = steps_of(task, space.training, task.length)
+            check_shares(sequences, config.resources.ranks, graphs=config.graphs)
     directory = StudyDirectory(config.directory)
-    carry_out(
+    ended = carry_out(
         directory,
         plan,
         resolve=lambda choose: (
@@ -70,11 +82,14 @@ def run_study(
         suggest=suggesting,
         executor=lambda: (workers or workers_of)(config),
         limits=Limits(config.trials, config.resources.time_limit),
+        storage=config.storage,
         announce=announce,
         on_look=on_look,
         companions=lambda choices: () if config.entrants else at_other_rates(choices, config.learning_rates),
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
+    if not ended:
+        on_stop()
     return directory
 
 
@@ -136,6 +151,8 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
     objectives = _objectives(config, tasks)
     entrants = entrant_points(space, config.entrants)
     asked, shown = _of_entrants(config, entrants)
+    if not entrants:
+        check_sampler(config.sampler, space.holes, list(objectives))
     return Plan(
         objectives=objectives,
         rungs=RungOptions(count=1, free_pass_every=0) if entrants else config.rungs,
@@ -236,6 +253,11 @@ def ray_workers(config: StudyConfig) -> Executor:
         return TrainingBody(given.cpus, given.gpus or 0.0)
 
     resources = config.resources
+    if resources.ranks > 1:
+        from archsearch.studies.ray_group import GroupExecutor
+
+        threads = max(1, resources.cpus // resources.ranks)
+        return GroupExecutor(lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0), resources)
     shared = resources.gpus is not None and 0 < resources.gpus < 1
     together = resources.together or (round(1 / (resources.gpus or 1)) if shared else 1)
     return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)

@@ -81,7 +81,7 @@ def check_sampler(options: SamplerOptions, holes: Mapping[str, Hole], objectives
         choices = [path for path, hole in holes.items() if isinstance(hole, OneOf) and len(hole.labels) > 1]
         if choices:
             raise ConfigError(
-                f"sampler.kind cmaes draws numbers only; {choices[0]} is a choice among names; use tpe or close the hole"
+                f"sampler.kind cmaes draws numbers only; {choices[0]} is a choice of names; use tpe or close the hole"
             )
     ranges = [path for path, hole in holes.items() if isinstance(hole, Uniform)]
     if options.kind is SamplerKind.GRID and options.levels is None and ranges:

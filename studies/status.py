@@ -71,12 +71,14 @@ def _count(evidence: Evidence) -> dict[str, int]:
 
 def _running(evidence: Evidence, row: Row) -> dict[str, Any]:
     total = evidence.plan["rung_tokens"][-1]
+    speed = row.tokens / row.seconds if row.seconds else None
     return {
         "trial": row.number,
         "name": row.name,
         "attempt": row.attempt,
         "progress": row.tokens / total,
-        "tokens_per_second": row.tokens / row.seconds if row.seconds else None,
+        "tokens_per_second": speed,
+        "seconds_left": (total - row.tokens) / speed if speed else None,
     }
 
 

@@ -26,10 +26,11 @@ SECONDS_TO_CONNECT = 10
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A storage, and what puts on disk what was written to it."""
+    """A storage, what puts on disk what was written to it, and what lets go of it."""
 
     storage: BaseStorage
-    flush: Callable[[], None]
+    flush: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None
 
 
 class _Journal(BaseJournalBackend):
@@ -71,12 +72,13 @@ def open_storage(url: str, journal: Path) -> Kept:
     if url == JOURNAL:
         return _open_journal(journal)
     try:
-        return Kept(RDBStorage(url, engine_kwargs=_engine_options(url)), lambda: None)
+        database = RDBStorage(url, engine_kwargs=_engine_options(url))
     except (SQLAlchemyError, OptunaError, ImportError, ValueError) as error:
         raise StudyError(
             f"storage must be journal or the URL of a database that answers; got {without_password(url)}: "
             f"{_reason(error)}; write it as sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE"
         ) from error
+    return Kept(database, close=lambda: _let_go(database))
 
 
 def without_password(url: str) -> str:
@@ -90,6 +92,12 @@ def _open_journal(path: Path) -> Kept:
     path.with_name(path.name + ".lock").unlink(missing_ok=True)
     backend = _Journal(path)
     return Kept(JournalStorage(backend), backend.flush)
+
+
+def _let_go(database: RDBStorage) -> None:
+    """Close every connection."""
+    database.remove_session()
+    database.engine.dispose()
 
 
 def _engine_options(url: str) -> dict[str, Any]:

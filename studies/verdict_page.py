@@ -14,6 +14,7 @@ from archsearch.studies.comparison import Interval, Judgement, Word
 from archsearch.studies.conclusions import Conclusions, Standing
 from archsearch.studies.entrants import Role
 from archsearch.studies.evidence import Evidence
+from archsearch.studies.findings_page import rate_warning
 from archsearch.studies.fronts import Direction
 from archsearch.studies.pareto import Place, places
 from archsearch.studies.wording import is_share, shown, spoken
@@ -32,7 +33,7 @@ READING = (
 def verdict_sections(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) -> list[Section]:
     """The head of a report of finals: how far verdicts can be trusted, then the verdicts."""
     blocks: list[Block] = [Text(line, quiet=True) for line in aa] or [Text(NO_AA, warning=True)]
-    blocks.append(Text(READING, quiet=True))
+    blocks += [Text(READING, quiet=True), *rate_warning(evidence)]
     for objective in evidence.objectives:
         blocks += _of_objective(evidence, concluded, objective)
     return [Section(f"Verdicts against {concluded.against}", blocks), *_choice(evidence, concluded)]
@@ -51,18 +52,19 @@ def verdict_table(concluded: Conclusions, objective: str, direction: Direction) 
     arrow = "↑" if direction is Direction.MAXIMIZE else "↓"
     columns = [
         Column("entrant", "entrant", wide=True),
-        Column("role", "role"),
         Column("verdict", "verdict"),
         Column("mean", f"{spoken(objective)} {arrow}", digits=digits, percent=share),
         Column("difference", "difference", digits=digits, percent=share),
         Column("low", "from", digits=digits, percent=share),
         Column("high", "to", digits=digits, percent=share),
-        Column("median", "median", digits=digits, percent=share),
         Column("p", "p, Holm", digits=3),
         Column("seeds", "seeds"),
-        Column("band", "band", digits=digits, percent=share),
         Column("searched", "search", digits=digits, percent=share, quiet=True),
         Column("reason", "why", wide=True),
+        Column("median", "median difference", digits=digits, percent=share),
+        Column("deviation", "deviation over seeds", digits=digits, percent=share),
+        Column("band", "band", digits=digits, percent=share),
+        Column("role", "role"),
     ]
     found = {judgement.name: judgement for judgement in concluded.judgements[objective]}
     ordered = sorted(concluded.standings.values(), key=lambda s: _merit(s, objective, direction))
@@ -113,7 +115,7 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "searched": standing.scores.get(objective),
     }
     if judgement is None:
-        return {**row, "verdict": "the baseline"}
+        return {**row, "verdict": "baseline"}
     return {
         **row,
         "verdict": judgement.word.value,
@@ -121,6 +123,7 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "low": _finite(judgement.difference.low),
         "high": _finite(judgement.difference.high),
         "median": _finite(judgement.median),
+        "deviation": _finite(judgement.deviation),
         "p": judgement.corrected,
         "seeds": judgement.difference.n,
         "band": judgement.band,

@@ -14,7 +14,7 @@ from archsearch.mixers import lookup
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ("rules", "show", "check", "bench", "train", "export", "probe")
-STUDY_COMMANDS = ("check", "run", "resume", "status", "best", "report")
+STUDY_COMMANDS = ("check", "run", "resume", "status", "best", "report", "finals", "aa")
 
 
 class Said:

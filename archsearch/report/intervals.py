@@ -6,8 +6,9 @@ from html import escape
 
 from archsearch.report.scales import Axis, Scale, fitted
 
-WIDTH, ROW = 760, 26
-LEFT, RIGHT, TOP, BOTTOM = 250, 120, 14, 46
+WIDTH, ROW = 860, 26
+LEFT, RIGHT, TOP, BOTTOM = 330, 110, 14, 46
+LONGEST_NAME = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def _ground(across: Scale, bottom: float, band: float, *, origin: bool) -> str:
 def _row(bar: Bar, at: float, across: Scale) -> str:
     low, high = (across.inside(x) for x in (bar.low, bar.high))
     mean = across.place(bar.mean)
-    name = escape(bar.name if len(bar.name) <= 38 else bar.name[:37] + "\N{HORIZONTAL ELLIPSIS}")
+    name = escape(_shortened(bar.name))
     hint = f"<title>{escape(bar.hint or bar.name)}</title>"
     ghost = ""
     if bar.ghost is not None:
@@ -80,3 +81,10 @@ def _row(bar: Bar, at: float, across: Scale) -> str:
         f'<circle class="mark {bar.tone}" cx="{mean:.1f}" cy="{at:.1f}" r="4.5">{hint}</circle>'
         f'<text class="label {bar.tone}" x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}">{escape(bar.word)}</text>'
     )
+
+
+def _shortened(name: str) -> str:
+    """A name that fits beside the drawing; its end, which tells trials apart, stays."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return name[: LONGEST_NAME - 13] + "\N{HORIZONTAL ELLIPSIS}" + name[-12:]

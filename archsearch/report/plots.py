@@ -9,6 +9,8 @@ from archsearch.report.scales import Axis, Scale, compact, fitted
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 18, 48
 LABEL_HEIGHT = 15
+LONGEST_LABEL = 18
+"""Characters of a label that fit beside the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,10 @@ def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Sca
     drawn = [line for line in lines if line.label and line.points]
     labelled = sorted((line for line in drawn if not line.dashed), key=lambda line: up.place(line.points[-1][1]))
     ends = spread([up.place(line.points[-1][1]) for line in labelled])
-    parts = [_text(WIDTH - RIGHT + 8, end + 4, line.tone, line.label) for end, line in zip(ends, labelled, strict=True)]
+    parts = [
+        _text(WIDTH - RIGHT + 8, end + 4, line.tone, _fitting(line.label))
+        for end, line in zip(ends, labelled, strict=True)
+    ]
     dashed = sorted((line for line in drawn if line.dashed), key=lambda line: up.place(line.points[-1][1]))
     heights = spread([up.place(line.points[-1][1]) - 5 for line in dashed])
     parts += [
@@ -134,6 +139,10 @@ def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Sca
         taken.append((at_x, at_y))
         parts.append(_text(at_x, at_y, mark.tone, mark.label))
     return parts
+
+
+def _fitting(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def spread(places: Sequence[float]) -> list[float]:

@@ -41,8 +41,10 @@ class Table:
 
     def html(self) -> str:
         """The table, numbers right-aligned, in a box that scrolls sideways on a narrow screen."""
-        head = "".join(f"<th{_side(self, column)}>{_title(column)}</th>" for column in self.columns)
-        body = "".join(self._row(index, row) for index, row in enumerate(self.rows))
+        sides = [_side(self, column) for column in self.columns]
+        columns = list(zip(self.columns, sides, strict=True))
+        head = "".join(f"<th{side}>{_title(column)}</th>" for column, side in columns)
+        body = "".join(self._row(index, row, columns) for index, row in enumerate(self.rows))
         return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
     def csv(self) -> str:
@@ -60,11 +62,9 @@ class Table:
         rows = [{column.key: row.get(column.key) for column in self.columns} for row in self.rows]
         return json.dumps(rows, indent=1) + "\n"
 
-    def _row(self, index: int, row: Mapping[str, Cell]) -> str:
+    def _row(self, index: int, row: Mapping[str, Cell], columns: Sequence[tuple[Column, str]]) -> str:
         mark = self.marks.get(index)
-        cells = "".join(
-            f"<td{_side(self, column)}>{self._cell(column, row.get(column.key))}</td>" for column in self.columns
-        )
+        cells = "".join(f"<td{side}>{self._cell(column, row.get(column.key))}</td>" for column, side in columns)
         return f'<tr class="{escape(mark)}">{cells}</tr>' if mark else f"<tr>{cells}</tr>"
 
     def _cell(self, column: Column, value: Cell) -> str:

@@ -10,7 +10,18 @@ import torch
 from torch import Tensor
 
 from archsearch.dsl import Kind, Operand
+from archsearch.kernels.call import checked
+from archsearch.kernels.normalising import widened
+from archsearch.kernels.reference import run
 from archsearch.lowering import NormalForm
+
+KINK = 2.0**-6
+"""Relative; four times what rounding an operand to bfloat16 does at most."""
+
+COUNTED = 8.0
+"""How much more than of anything else the initial state has in a normaliser's column: divisors then stand on both sides
+of their least.
+"""
 
 
 class Difficulty(Enum):
@@ -87,19 +98,22 @@ def draw(
     """Inputs of a rule, the same on every device: drawn in float64 on the CPU, then rounded.
 
     Log decays and signs stay float32 where `dtype` has 16 bits, and so do the states. Where a read is normalised,
-    addresses and the column of ones are positive: the divisor of a rule that means it so is then far from 0. A row that
-    adds what it recalls at another address would enlarge the state without end: what it writes at is drawn as the
-    layers of such rules make it, the residual address gated by channel, of the sign that takes away.
+    addresses and the column of ones are positive: the divisor of a rule that means it so is then far from 0. Hard
+    addresses are squares, whose mean cosine is 1/2 where that of the signed ones is; easy ones fourth powers, with one
+    of 0.09. Without their signs alone they would be nearer to each other, 0.72 and 0.64: harder than hard.
+
+    A row that adds what it recalls at another address would enlarge the state without end: what it writes at is drawn
+    as the layers of such rules make it, the residual address gated by channel, of the sign that takes away.
     """
     generator = torch.Generator().manual_seed(seed)
     wide = dtype if dtype in (torch.float64, torch.float32) else torch.float32
     common = _normal(generator, (shape.batch, 1, shape.heads, shape.key_dim))
     tensors: dict[str, Tensor] = {}
-    normalised = form.read.normaliser is not None
+    normalised, power = form.read.normaliser is not None, 2 if difficulty is Difficulty.HARD else 4
     state_shape = shape.state_of(form)
     for operand in form.operands:
         drawn = _operand(operand, shape, generator, difficulty, common)
-        drawn = drawn.abs() if normalised and operand.is_address else drawn
+        drawn = _unit(drawn**power) if normalised and operand.is_address else drawn
         kept = wide if operand.kind in (Kind.LOG_DECAY, Kind.SIGN) else dtype
         tensors[operand.name] = drawn.to(device=device, dtype=kept)
     for written, recalled in _adding(form):
@@ -107,7 +121,7 @@ def draw(
         tensors[written] = gated.to(tensors[written])
     state = _normal(generator, state_shape)
     if normalised:
-        state[..., -1].abs_()
+        state[..., -1].abs_().mul_(COUNTED)
     state = state.to(device=device, dtype=wide)
     slope_shape = (shape.batch, shape.tokens, shape.value_heads, shape.value_dim)
     output_slope = _normal(generator, slope_shape).to(device=device, dtype=dtype)
@@ -124,6 +138,20 @@ def _adding(form: NormalForm) -> list[tuple[str, str]]:
             if adds and write.vector and residual.vector and write.vector != residual.vector:
                 pairs.append((write.vector.name, residual.vector.name))
     return pairs
+
+
+def smooth(form: NormalForm, inputs: Inputs) -> Inputs:
+    """Inputs of a normalised read whose loss has one gradient: without a slope where a divisor is within `KINK` of the
+    least. On one side it has a gradient, on the other none, and rounding decides on which side it is.
+    """
+    least = form.read.normaliser
+    if least is None:
+        return inputs
+    tensors = {name: tensor.double() for name, tensor in inputs.tensors.items()}
+    call = checked(form, tensors, inputs.initial_state.double(), None, None)
+    output = run(form, widened(form, call, aligned=False)).output
+    apart = (output[..., call.value_dim :].abs() / least - 1).abs() > KINK
+    return replace(inputs, output_slope=inputs.output_slope * apart.to(inputs.output_slope.dtype))
 
 
 def _operand(
@@ -143,8 +171,11 @@ def _operand(
 
 def _addresses(size: tuple[int, ...], generator: torch.Generator, common: Tensor) -> Tensor:
     """Unit vectors; with a common direction their mean cosine is near 0.5."""
-    drawn = _normal(generator, size) + common
-    return drawn / (drawn.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+    return _unit(_normal(generator, size) + common)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
 
 
 def _gates(size: tuple[int, ...], generator: torch.Generator, hard: bool) -> Tensor:

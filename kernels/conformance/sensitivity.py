@@ -100,7 +100,7 @@ def _moved(form: NormalForm, inputs: Inputs, seed: int) -> Outcome:
     def moved(_: NormalForm, call: Call) -> Result:
         leaves = call.tensors
         given = {use: leaves[name] if name == use else _off(leaves[name], generator) for use, name in uses.items()}
-        return normalising.normalised(apart, call._replace(tensors=given), reference.run)
+        return normalising.through(apart, call._replace(tensors=given), partial(reference.run, apart))
 
     return _outcome(form, inputs, moved)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from archsearch.dsl import Kind, Rule
-from archsearch.kernels.conformance.inputs import Difficulty, Inputs, Shape, draw
+from archsearch.kernels.conformance.inputs import Difficulty, Inputs, Shape, draw, smooth
 from archsearch.kernels.conformance.tolerances import Quantity, bound
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import Backend, CompiledRule, compile
@@ -44,7 +44,8 @@ class Setting:
     def inputs(self, shape: Shape | None = None, *, difficulty: Difficulty = Difficulty.HARD) -> Inputs:
         """Inputs of the setting's seed, dtype and device."""
         size = shape or self.shape
-        return draw(self.form, size, seed=self.seed, difficulty=difficulty, dtype=self.dtype, device=self.device)
+        drawn = draw(self.form, size, seed=self.seed, difficulty=difficulty, dtype=self.dtype, device=self.device)
+        return smooth(self.form, drawn)
 
     def bound(self, quantity: Quantity = Quantity.VALUE, *, hard: bool = True) -> float:
         """The largest relative error that the dtype allows."""

@@ -30,8 +30,8 @@ def run(form: NormalForm, call: Call, rows: int, dtype: torch.dtype) -> Result:
     made, tensors = _multiplied(form, alone.tensors, dtype)
     chunk = max(1, rows // max(1, len(form.rows)))
     once = partial(rounded, dtype=dtype)
-    run = partial(chunkwise.run, chunk_size=chunk, pairs=once)
-    return normalising.normalised(made, alone._replace(tensors=tensors), run)
+    run = partial(chunkwise.run, made, chunk_size=chunk, pairs=once)
+    return normalising.through(made, alone._replace(tensors=tensors), run)
 
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:

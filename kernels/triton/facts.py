@@ -11,7 +11,14 @@ from archsearch.kernels.triton.expressions import pointer
 from archsearch.kernels.triton.generation import has_bonus
 from archsearch.kernels.triton.gradients.numbers import sums_of
 from archsearch.kernels.triton.gradients.operands import gradient_operands
-from archsearch.kernels.triton.serial import address_operands, factors_of, moved, serial_operands, side_by_side, span
+from archsearch.kernels.triton.serial_rows import (
+    address_operands,
+    factors_of,
+    moved,
+    serial_operands,
+    side_by_side,
+    span,
+)
 from archsearch.kernels.triton.strengths import plain_targets
 from archsearch.lowering import NormalForm
 
@@ -20,12 +27,12 @@ from archsearch.lowering import NormalForm
 class Facts:
     """Operands are told by their places in the call.
 
-    rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. together: whether the serial
-    kernels put a token's rows side by side. moved: tiles of K channels
-    that residuals and writes take. factors, sums: sections of these buffers. tiles: what the serial kernels load, and
-    whether it has K channels or V. plain: values whose gradient is that of a row's target, and the row. tiled and
-    numbered: operands whose gradients a kernel writes, in the order of its parameters: those with channels, and those
-    of one number a head.
+    rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. divided: whether outputs are
+    divided by one of their columns. together: whether the serial kernels put a token's rows side by side. moved: tiles
+    of K channels that residuals and writes take. factors, sums: sections of these buffers. tiles: what the serial
+    kernels load, and whether it has K channels or V. plain: values whose gradient is that of a row's target, and the
+    row. tiled and numbered: operands whose gradients a kernel writes, in the order of its parameters: those with
+    channels, and those of one number a head.
     """
 
     name: str
@@ -41,6 +48,7 @@ class Facts:
     signed: bool
     residual: bool
     bonus: bool
+    divided: bool
     together: bool
     moved: int
     factors: int
@@ -74,6 +82,7 @@ def facts_of(form: NormalForm) -> Facts:
         signed=any(point.sign is not None for point in form.decays),
         residual=any(row.residual for row in form.rows),
         bonus=has_bonus(form),
+        divided=form.read.normaliser is not None,
         together=side_by_side(form),
         moved=moved(form),
         factors=len(factors_of(form)),

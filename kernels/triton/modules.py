@@ -30,7 +30,7 @@ def load(name: str, text: str) -> ModuleType:
     if module_name in sys.modules:
         return sys.modules[module_name]
     path = directory() / f"{module_name}.py"
-    _write(path, text)
+    write(path, text)
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -39,8 +39,11 @@ def load(name: str, text: str) -> ModuleType:
     return module
 
 
-def _write(path: Path, text: str) -> None:
-    """The file whole or not at all, whoever else writes it."""
+def write(path: Path, text: str) -> None:
+    """The file whole or not at all, whoever else writes it.
+
+    Errors: BackendError where it cannot be written.
+    """
     try:
         if path.exists() and path.read_text(encoding="utf-8") == text:
             return

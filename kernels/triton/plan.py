@@ -93,6 +93,8 @@ class Problem:
     key_tiles: int
     value_tiles: int
     """Tiles of K and of V channels that a serial kernel loads for a chunk."""
+    divided: bool
+    """Whether outputs and their gradients are float32, as outputs are that are still to be divided."""
     key_dim: int
     value_dim: int
     tokens: int
@@ -166,7 +168,8 @@ def _serial(problem: Problem, chunk: int, keys: int, values: int, *, wide: bool,
             min(values, 16 if wide and keys > 128 else 32), 4, 1 if wide or keys > 128 else 2, descriptors=False
         )
     filled = problem.lanes * segments * 8 >= problem.processors * 7
-    block = min(values, 128 if values >= 128 and filled else 64)
+    # Beside a float32 tile of 128 columns three stages would not fit.
+    block = min(values, 128 if values >= 128 and filled and not problem.divided else 64)
     stages = 2 if problem.channel and problem.residual and problem.span == 1 else 3
     stages = min(stages, _stages(problem, chunk, keys, block))
     return Serial(block, 8 if block == 128 else 4, stages, descriptors=_describable(problem))
@@ -175,7 +178,7 @@ def _serial(problem: Problem, chunk: int, keys: int, values: int, *, wide: bool,
 def _stages(problem: Problem, chunk: int, keys: int, block: int) -> int:
     """How often a chunk's bfloat16 tiles, the inverse and the reads among them, fit in shared memory; 1 at least."""
     squares = chunk * chunk * problem.span * (problem.span + 1)
-    tiles = chunk * (problem.key_tiles * keys + problem.value_tiles * block)
+    tiles = chunk * (problem.key_tiles * keys + (problem.value_tiles + problem.divided) * block)
     return max(1, (SHARED_MEMORY - 2 * keys * block) // (2 * (tiles + squares)))
 
 

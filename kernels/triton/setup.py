@@ -211,6 +211,7 @@ def setup(
         moved=rule.moved,
         key_tiles=rule.moved + 1 if rule.channel else sum(has_keys for _, has_keys in rule.tiles),
         value_tiles=max(1, sum(not has_keys for _, has_keys in rule.tiles)),
+        divided=rule.divided,
         key_dim=sizes.key_dim,
         value_dim=sizes.value_dim,
         tokens=sizes.tokens,
@@ -311,8 +312,8 @@ def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[
 
 
 def _output_dtype(rule: facts.Facts, dtypes: Sequence[torch.dtype]) -> torch.dtype:
-    """That of the values; of the addresses where a rule has no values."""
-    return dtypes[(*rule.values, *rule.addresses)[0]]
+    """That of the values; of the addresses where there are none; float32 where outputs are still to be divided."""
+    return torch.float32 if rule.divided else dtypes[(*rule.values, *rule.addresses)[0]]
 
 
 def _product_dtype(rule: facts.Facts, dtypes: Sequence[torch.dtype]) -> torch.dtype:

@@ -23,7 +23,7 @@ def kernel_pieces(form: NormalForm, names: Names) -> list[str]:
     """Everything from the operands to `mix`, function by function."""
     chunkwise = Chunkwise(form, names)
     typed = next((operand for operand in form.operands if operand.kind is Kind.VALUE), form.operands[0])
-    fixed = form.read.scale
+    fixed, divided = form.read.scale, form.read.normaliser is not None
     return [
         chunkwise.constants(),
         rule_text.operands(form, names),
@@ -37,10 +37,11 @@ def kernel_pieces(form: NormalForm, names: Names) -> list[str]:
         *([template(f"gram_{chunkwise.kind}")] if chunkwise.rows else []),
         template(
             "mix",
-            function="mix" if form.read.normaliser is None else "unnormalised",
+            function="unnormalised" if divided else "mix",
             scale="K ** -0.5" if fixed is None else f"{fixed:g}",
             default_scale="state.shape[2] ** -0.5" if fixed is None else repr(float(fixed)),
-            typed=names[typed],
+            like="state" if divided else "values",
+            output="output" if divided else f"output.to(operands.{names[typed]}.dtype)",
         ),
         *_normalised(form, names),
         template("chosen"),
@@ -53,4 +54,4 @@ def _normalised(form: NormalForm, names: Names) -> list[str]:
         return []
     values = [names[operand] for operand in form.operands if operand.kind is Kind.VALUE]
     given = ", ".join(f"{name}=counted(operands.{name}, spare)" for name in values)
-    return [template("normalised", least=repr(float(form.read.normaliser)), values=given)]
+    return [template("normalised", least=repr(float(form.read.normaliser)), values=given, typed=values[0])]

@@ -15,7 +15,7 @@ from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.dsl import Kind
-from archsearch.kernels.triton import forms, launch, setup
+from archsearch.kernels.triton import forms, launch, machine_code, setup
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
@@ -23,6 +23,8 @@ NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int32: "i32", torc
 FOUND: dict[str, dict[str, int]] = {}
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 PROCESSORS = 132
+FORCED: dict[tuple[str, str], int] = {}
+"""By kernel and name, arguments in place of those of the launches."""
 
 
 class Kernel:
@@ -35,9 +37,12 @@ class Kernel:
         return self.compiled
 
     def compiled(self, *tensors: Any, **named: Any) -> None:
-        """Note the largest number of products in flight inside a loop, and the shared memory."""
+        """Note the largest number of products in flight inside a loop, the shared memory, and what reads of uniform
+        registers come before any write.
+        """
         options = {name: named.pop(name) for name in ("num_warps", "num_stages", "maxnreg") if name in named}
         given = dict(zip(self.function.arg_names, tensors, strict=False)) | named
+        given |= {name: value for (kernel, name), value in FORCED.items() if kernel == self.function.__name__}
         types: dict[str, str] = {}
         constants: dict[tuple[int], Any] = {}
         attributes: dict[tuple[int], list[list[Any]]] = {}
@@ -60,6 +65,7 @@ class Kernel:
             **resources(compiled.asm["cubin"]),
             "in flight": max(pending, default=0),
             "shared memory": compiled.metadata.shared,
+            "unwritten": len(machine_code.unwritten(machine_code.listing(compiled.asm["cubin"]))),
             "products": len(re.findall(r"warp_group_dot ", compiled.asm["ttgir"])),
         }
 
@@ -84,8 +90,8 @@ class Module:
         return Kernel(getattr(self.module, name))
 
 
-def main(name: str, batch: int, tokens: int, heads: int, width: int) -> None:
-    """Both passes of a rule of the zoo at K = V = `width` in bfloat16."""
+def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int) -> None:
+    """Both passes of a rule of the zoo at K = `keys` and V = `values` in bfloat16."""
     form = lower(rules[name])
     load = setup.modules.load
 
@@ -97,7 +103,7 @@ def main(name: str, batch: int, tokens: int, heads: int, width: int) -> None:
 
     setup.modules.load = replaced
     setup.processors = processors
-    extents = {"B": batch, "T": tokens, "H": heads, "HV": heads, "K": width, "V": width}
+    extents = {"B": batch, "T": tokens, "H": heads, "HV": heads, "K": keys, "V": values}
     tensors: list[torch.Tensor] = []
     for operand in form.operands:
         wide = operand.kind in (Kind.GATE, Kind.LOG_DECAY)
@@ -111,4 +117,8 @@ def main(name: str, batch: int, tokens: int, heads: int, width: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *(int(number) for number in sys.argv[2:]))
+    for given in sys.argv[7:]:
+        place, _, value = given.partition("=")
+        kernel, _, name = place.partition(".")
+        FORCED[kernel, name] = int(value)
+    main(sys.argv[1], *(int(number) for number in sys.argv[2:7]))

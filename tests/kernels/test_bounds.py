@@ -85,7 +85,7 @@ def there_and_back(rule: Rule, shape: Shape, offsets: tuple[int, ...] | None, dt
     signs = {operand.name for operand in rule.operands.values() if operand.kind is Kind.SIGN}
     leaves = {name: x.clone().requires_grad_(name not in signs) for name, x in drawn.items()}
     sequences = shape.batch if offsets is None else len(offsets) - 1
-    start = torch.full((sequences, *shape.state[1:]), 0.1).requires_grad_()
+    start = torch.full((sequences, *shape.state_of(lower(rule))[1:]), 0.1).requires_grad_()
     packed = None if offsets is None else torch.tensor(offsets)
     found = compile(rule, "triton")(initial_state=start, scale=None, cu_seqlens=packed, **leaves)
     loss = found.output.float().square().sum() + found.state.square().sum()

@@ -29,6 +29,7 @@ AGREEMENT = "chunk_matches_token_loop"
 ENDS = [
     Shape(batch=1, tokens=259, heads=2, value_heads=2, key_dim=256, value_dim=256),
     Shape(batch=1, tokens=131, heads=1, value_heads=1, key_dim=16, value_dim=16),
+    Shape(batch=2, tokens=200, heads=2, value_heads=2, key_dim=32, value_dim=64),
     Shape(batch=2, tokens=500, heads=3, value_heads=3, key_dim=64, value_dim=100),
     Shape(batch=1, tokens=1500, heads=2, value_heads=2, key_dim=100, value_dim=60),
 ]

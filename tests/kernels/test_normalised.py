@@ -10,7 +10,15 @@ from torch import Tensor
 
 from archsearch.dsl import Rule, channel_gate, decay, erase, gate, key, log_decay, parse_rule, query, read, value, write
 from archsearch.errors import OperandError, RuleError
+from archsearch.kernels import reference
+from archsearch.kernels.call import checked
+from archsearch.kernels.conformance.inputs import KINK, Shape, draw, smooth
+from archsearch.kernels.conformance.sensitivity import Sensitivity
+from archsearch.kernels.conformance.setting import token_loop
+from archsearch.kernels.conformance.suite import setting_of
 from archsearch.kernels.dispatch import compile
+from archsearch.kernels.normalising import widened
+from archsearch.kernels.triton import operation
 from archsearch.lowering import lower
 from archsearch.lowering.cost import Sizes, cost
 from archsearch.mixers.zoo import rules
@@ -80,6 +88,46 @@ def test_steps_and_pieces_equal_the_whole() -> None:
         near(step.output, whole.output[:, t])
         state = step.state
     near(state, whole.state)
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_the_quotient_alone_is_rounded(backend: Any) -> None:
+    tensors: dict[str, Any] = {"q": randn(B, T, H, K), "k": randn(B, T, H, K), "v": randn(B, T, H, V)}
+    tensors |= {"i": 5 * randn(B, T, H).sigmoid()}
+    short: dict[str, Any] = {name: x.bfloat16() for name, x in tensors.items()} | {"g": -randn(B, T, H).exp().float()}
+    wide: dict[str, Any] = {name: x.float() for name, x in short.items()}
+    found, expected = (compile(MLSTM, backend)(**given).output for given in (short, wide))
+    assert found.dtype == torch.bfloat16 and torch.equal(found, expected.bfloat16())
+
+
+def test_kernels_hand_on_numerator_and_divisor_in_float32(interpreted: torch.device) -> None:
+    tensors: dict[str, Any] = {"q": randn(1, 21, 1, 16), "k": randn(1, 21, 1, 16), "v": randn(1, 21, 2, 16)}
+    tensors |= {"i": 5 * randn(1, 21, 2).sigmoid()}
+    short: dict[str, Any] = {name: x.half().to(interpreted) for name, x in tensors.items()}
+    short |= {"g": -randn(1, 21, 2).exp().float().to(interpreted)}
+    compiled = compile(MLSTM, "triton")
+    call = checked(compiled.normal_form, short, None, None, None)
+    wide = widened(compiled.normal_form, call, aligned=True)
+    assert operation.run(compiled.normal_form, compiled.key, wide, None).output.dtype == torch.float32
+    assert compiled(**short).output.dtype == torch.float16
+
+
+def test_no_slope_is_asked_for_where_rounding_decides_whether_the_divisor_counts() -> None:
+    form, shape = lower(MLSTM), Shape(batch=2, tokens=200, heads=1, value_heads=2, key_dim=5, value_dim=7)
+    drawn = draw(form, shape)
+    inputs = smooth(form, drawn)
+    call = checked(form, drawn.tensors, drawn.initial_state, None, None)
+    divisor = reference.run(form, widened(form, call, aligned=False)).output[..., shape.value_dim].abs()
+    close = (divisor - 1).abs() <= KINK
+    assert 0 < int(close.sum()) < 0.1 * close.numel()
+    assert not inputs.output_slope[close].any() and torch.equal(inputs.output_slope[~close], drawn.output_slope[~close])
+
+
+def test_the_sensitivity_of_a_normalised_rule_is_that_of_the_quotient() -> None:
+    setting = setting_of(rules["linear_attention"])
+    inputs = setting.inputs()
+    found = Sensitivity(setting.rule, inputs, token_loop(setting.rule, inputs))
+    assert 0.5 < found.of("output") < 2 and found.of("initial_state") < 2
 
 
 def test_kernels_take_columns_in_sixteens_and_give_back_as_many_as_there_are(interpreted: torch.device) -> None:

@@ -116,6 +116,7 @@ def test_blocks_of_channels_are_never_narrower_than_what_is_known_to_be_right(ke
         moved=2,
         key_tiles=3,
         value_tiles=1,
+        divided=False,
         key_dim=keys,
         value_dim=64,
         tokens=512,

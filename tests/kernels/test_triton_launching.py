@@ -39,7 +39,7 @@ class Kernel:
         run.arg_annotations, run.kernel_signature = [], b""
         run.launch = NVIDIA.wrap_handle_tensordesc(launch, SIGNATURE, [FORM])
         self.run, self.function, self.packed_metadata = run, 17, (4, 1, 0)
-        self.metadata = SimpleNamespace(tensordesc_meta=[FORM])
+        self.metadata, self.asm = SimpleNamespace(tensordesc_meta=[FORM]), dict[str, Any]()
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
         def launched(*arguments: Any) -> None:

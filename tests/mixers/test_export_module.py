@@ -213,6 +213,17 @@ def test_generated_rule_is_the_token_loop_of_archsearch(name: str, folder: Path)
         torch.testing.assert_close(after, expected.state, rtol=0, atol=1e-11)
 
 
+def test_generated_rule_rounds_a_quotient_alone(folder: Path) -> None:
+    rule = MADE_UP["counted"]
+    module, state = imported(layer_alone(rule), folder), torch.randn(2, 2, 5, 4)
+    drawn = inputs(rule, {"B": 2, "T": 21, "H": 1, "HV": 2, "K": 5, "V": 3})
+    short = [x.bfloat16() for x in drawn]
+    (found, _), (expected, _) = (
+        module.mix(module.Operands(*given), state, backend="torch") for given in (short, [x.float() for x in short])
+    )
+    assert found.dtype == torch.bfloat16 and torch.equal(found, expected.bfloat16())
+
+
 @pytest.mark.parametrize("name", ["gated_delta_net", "kda"])
 def test_generated_rule_forgets_everything_at_a_decay_of_zero(name: str, folder: Path) -> None:
     rule = rules[name]

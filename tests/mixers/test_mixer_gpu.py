@@ -23,6 +23,19 @@ def error(found: Tensor, expected: Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
 
+def defined(mixer: Mixer, x: Tensor, expected: Tensor) -> Tensor:
+    """[B, T]: whether a token's output is defined in bfloat16: no kernel is asked where rounding alone moves it far.
+
+    A Mamba-3 token that reads nearly -D v is what is left beside its skip, 1/30 of the others' size; its norm makes it
+    as long as they are, and its gradient thirty times theirs.
+    """
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = copy.deepcopy(mixer).float()(x)
+    kept = (rounded - expected).norm(dim=-1) < 2 * TOLERANCE * expected.norm(dim=-1)
+    assert kept.double().mean() > 0.98
+    return kept
+
+
 @pytest.mark.parametrize("name", rules)
 def test_bfloat16_kernels_agree_with_float64_on_the_cpu(name: str) -> None:
     exact = Mixer(rules[name], WIDTH, HEADS, backend="torch").double()
@@ -30,10 +43,11 @@ def test_bfloat16_kernels_agree_with_float64_on_the_cpu(name: str) -> None:
     fast.compiled = Mixer(rules[name], WIDTH, HEADS, backend="triton").compiled
     x = torch.randn(2, 150, WIDTH)
     expected = exact(x.double())
-    expected.square().sum().backward()
+    kept = defined(exact, x, expected.detach())
+    expected[kept].square().sum().backward()
     with torch.autocast("cuda", dtype=torch.bfloat16):
         found = fast(x.cuda())
-    found.float().square().sum().backward()
+    found[kept.to(found.device)].float().square().sum().backward()
     assert error(found, expected) < TOLERANCE
     for (path, a), (_, b) in zip(fast.named_parameters(), exact.named_parameters(), strict=True):
         assert a.grad is not None and b.grad is not None

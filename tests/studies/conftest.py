@@ -50,15 +50,28 @@ class ThreadExecutor:
         self._over.put(Departure(assignment, cause))
 
 
-@pytest.fixture(scope="session")
-def toy() -> ModuleType:
-    path = Path(__file__).with_name("toy_study.py")
-    spec = importlib.util.spec_from_file_location("toy_study", path)
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["toy_study"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def toy() -> ModuleType:
+    return _load("toy_study")
+
+
+@pytest.fixture(scope="session")
+def killing(toy: ModuleType) -> ModuleType:
+    return _load("kill_study")
+
+
+@pytest.fixture(scope="session")
+def overhead(toy: ModuleType) -> ModuleType:
+    return _load("overhead")
 
 
 @pytest.fixture(scope="session")

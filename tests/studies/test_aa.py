@@ -1,12 +1,16 @@
 """A/A studies: the verdict code finds no winner where there is none, and finds one that is planted."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from archsearch.errors import StudyError
-from archsearch.studies.aa import Setting, Trained, simulate
+from archsearch.studies.aa import LEAST_POOL, LEAST_STUDIES, Setting, Trained, simulate
 from archsearch.studies.comparison import Strictness
 from archsearch.studies.fronts import Direction
+from archsearch.studies.pool import read_pool
 
 SETTING = Setting(studies=300)
 
@@ -59,3 +63,26 @@ def test_a_pool_too_small_for_a_study_is_refused() -> None:
 
 def test_the_same_pool_gives_the_same_figures() -> None:
     assert simulate(pool(), Setting(studies=30)).record() == simulate(pool(), Setting(studies=30)).record()
+
+
+RESULTS = Path(__file__).resolve().parents[2] / "studies" / "results"
+
+
+@pytest.mark.parametrize(("folder", "objective"), [("aa", "bits_per_byte"), ("aa-recall", "recall")])
+def test_kept_seeds_keep_the_promise(folder: str, objective: str) -> None:
+    """At most 5 % of studies with a false winner, 90 to 97 % of intervals on the truth, from 60 seeds at least."""
+    kept = read_pool(RESULTS / folder / "seeds.json")
+    assert len(set(kept.seeds)) == len(kept.seeds) >= LEAST_POOL
+    assert len(set(kept.objectives[objective].values)) > len(kept.seeds) / 2
+    figures = simulate({objective: kept.objectives[objective]}, Setting(studies=LEAST_STUDIES)).objectives[objective]
+    assert figures.false_winners <= 0.05 and 0.90 <= figures.coverage <= 0.97
+
+
+@pytest.mark.parametrize("folder", ["aa", "aa-recall"])
+def test_kept_figures_are_those_of_the_kept_seeds(folder: str) -> None:
+    kept = json.loads((RESULTS / folder / "aa.json").read_text(encoding="utf-8"))
+    pool_of_it = read_pool(RESULTS / folder / "seeds.json")
+    recall = {"recall": pool_of_it.objectives["recall"]}
+    again = simulate(recall, Setting(kept["studies"], kept["finalists"], kept["seeds"]))
+    assert again.objectives["recall"].record() == kept["objectives"]["recall"]
+    assert (kept["pool"], kept["rule"]) == (len(pool_of_it.seeds), pool_of_it.rule)

@@ -1,6 +1,7 @@
 """The driver, with trials of arithmetic in threads: every trial ends once, truthfully told, whatever its body does."""
 
 import math
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -18,9 +19,9 @@ from archsearch.studies.clerk import Clerk
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import BugError, Patience
 from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import Outcome, Unbuildable
-from archsearch.studies.samplers import SamplerOptions
+from archsearch.studies.outcomes import CrowdedOut, Outcome, Unbuildable
 from archsearch.studies.rungs import RungOptions, read_decisions
+from archsearch.studies.samplers import SamplerOptions
 
 Run = Callable[..., Any]
 Facts = Mapping[str, Any]
@@ -202,6 +203,21 @@ def test_the_machines_fault_is_tried_again_and_teaches_nothing(run: Run, toy: Mo
     assert summary(tmp_path / "study")[1] == summary(tmp_path / "whole")[1]
 
 
+def test_a_lost_trial_keeps_its_slot_so_that_the_next_proposal_knows_its_end(
+    run: Run, toy: ModuleType, tmp_path: Path
+) -> None:
+    def body(clerk: Clerk) -> Facts:
+        if clerk.attempt < 3 and clerk.number in (2, 6):
+            raise OSError(5, "Input/output error")
+        return toy.ToyBody(0.0)(clerk)
+
+    run(trials=8, directory="whole")
+    executor = run(body, trials=8, patience=Patience(poll=0.01, back_off=0.1))
+    numbers = [assignment.number for assignment in executor.started]
+    assert numbers == sorted(numbers) and numbers.count(2) == 3
+    assert summary(tmp_path / "study") == summary(tmp_path / "whole")
+
+
 def test_a_trial_that_is_always_lost_is_given_up_without_blame(run: Run, tmp_path: Path) -> None:
     patience = Patience(poll=0.01, back_off=0.001, longest_back_off=0.002, attempts=4)
     executor = run(_failing(OSError(5, "Input/output error"), at=0.1), trials=1, patience=patience)
@@ -325,3 +341,72 @@ def test_a_driver_that_dies_before_any_of_its_writes_is_taken_up(run: Run, toy: 
         if not crashed:
             return
     raise AssertionError("the faults never ran past the last write")
+
+
+def test_a_trial_crowded_out_of_a_shared_gpu_is_tried_once_more_alone(
+    run: Run, toy: ModuleType, tmp_path: Path
+) -> None:
+    live: set[int] = set()
+    beside: list[set[int]] = []
+
+    def body(clerk: Clerk) -> Facts:
+        live.add(clerk.number)
+        try:
+            if clerk.number == 1 and not clerk.alone:
+                raise CrowdedOut("CUDA out of memory")
+            if clerk.number == 2 and clerk.alone:
+                raise MemoryError("too large for a whole GPU too")
+            if clerk.number == 2:
+                raise CrowdedOut("CUDA out of memory")
+            if clerk.alone:
+                beside.append(live - {clerk.number})
+            return toy.ToyBody(0.0)(clerk)
+        finally:
+            live.discard(clerk.number)
+
+    executor = run(body, trials=3, slots=3)
+    assert sorted((a.number, a.attempt, a.alone) for a in executor.started if a.number in (1, 2)) == [
+        (1, 1, False),
+        (1, 2, True),
+        (2, 1, False),
+        (2, 2, True),
+    ]
+    assert beside == [set()]
+    assert outcomes(tmp_path / "study")[1:3] == ["complete", "out_of_memory"]
+
+
+def test_a_stopped_study_travels_as_one_archive_and_goes_on_elsewhere(
+    run: Run, toy: ModuleType, tmp_path: Path
+) -> None:
+    run(trials=6, directory="whole")
+
+    def asking(clerk: Clerk) -> Facts:
+        if clerk.number == 3:
+            clerk.record(1 / 16, {"loss": toy.quality(clerk.proposal["choices"]), "cost": 1.0}, 0.0)
+            StudyDirectory(tmp_path / "study").ask_to_stop(now=False)
+            clerk.goes_on(1 / 16)
+        return toy.ToyBody(0.0)(clerk)
+
+    assert not run(asking, trials=6).killed
+    assert [trial.result() is None for trial in StudyDirectory(tmp_path / "study").trials().values()][-1]
+    archive = shutil.make_archive(str(tmp_path / "travels"), "tar", tmp_path / "study")
+    shutil.rmtree(tmp_path / "study")
+    shutil.unpack_archive(archive, tmp_path / "elsewhere/deep")
+    executor = run(trials=6, directory="elsewhere/deep")
+    assert executor.started[0].number == 3 and executor.started[0].attempt == 2
+    assert summary(tmp_path / "elsewhere/deep") == summary(tmp_path / "whole")
+    told_of = [path for path in (tmp_path / "elsewhere/deep").rglob("*.json*") if str(tmp_path) in path.read_text()]
+    assert told_of == [], "no file names the place where the study was"
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/proc/study", "a study needs a directory that can be made; /proc/study cannot: No such file or directory"),
+        ("/dev/null/study", "a study needs a directory that can be made; /dev/null/study cannot: Not a directory"),
+    ],
+)
+def test_a_directory_that_cannot_be_is_refused_in_one_line(run: Run, place: str, message: str) -> None:
+    with pytest.raises(StudyError) as error:
+        run(trials=1, directory=place)
+    assert str(error.value) == f"{message}; choose another"

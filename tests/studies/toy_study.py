@@ -26,8 +26,8 @@ from archsearch.studies.engine import carry_out
 from archsearch.studies.executor import Executor, Resources
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
-from archsearch.studies.samplers import SamplerOptions
 from archsearch.studies.rungs import RungOptions
+from archsearch.studies.samplers import SamplerOptions
 
 STEPS = 16
 PATIENCE = Patience(poll=0.01, back_off=0.02, longest_back_off=0.2)
@@ -57,9 +57,9 @@ def resolve(choose: Choose) -> ToyPoint:
 def resolve_finely(choose: Choose) -> ToyPoint:
     """The same with numbers that hardly repeat, for studies of a thousand trials."""
     kind = choose("kind", OneOf(("up", "down"), (1, 2)))
-    scale = choose(f"kind={kind}/scale", Uniform(0.5, 2.0, log=False))
-    rate = choose(f"kind={kind}/rate", Uniform(0.01, 1.0, log=True))
-    return ToyPoint({"kind": kind, f"kind={kind}/rate": rate * scale, "kind=down/rate": rate * scale})
+    scale = float(choose(f"kind={kind}/scale", Uniform(0.5, 2.0, log=False)))
+    rate = scale * float(choose(f"kind={kind}/rate", Uniform(0.01, 1.0, log=True)))
+    return ToyPoint({"kind": kind, "kind=down/rate": rate})
 
 
 def suggest(trial: Any) -> Choose:
@@ -160,6 +160,9 @@ def main() -> int:
             trials=options.trials,
             announce=lambda text: print(f"{time.time():.2f} {text}", flush=True),
         )
+    except KeyboardInterrupt:
+        print("interrupted")
+        return 130
     except ArchsearchError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

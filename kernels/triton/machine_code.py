@@ -1,0 +1,102 @@
+"""What the assembler made of a kernel: whether a uniform register is read that nothing wrote.
+
+The assembler of Triton 3.6 and 3.7 (ptxas 12.8) may lose the place of a tile in shared memory, where two loops of a
+kernel have their tiles at one address: products of the second loop then take whatever register the last program left,
+and give numbers that no test of another size would find wrong. Nothing but the machine code tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tempfile
+from typing import Any, cast
+
+import triton
+
+from archsearch.errors import BackendError
+from archsearch.kernels.triton import modules
+
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?\s*([A-Z][\w.]*)\s*(.*?);")
+_REGISTERS = re.compile(r"(gdesc|desc)?\[?\bUR(\d+)\b(\.64)?")
+_MOVED = ("S2UR", "R2UR", "P2UR", "VOTEU", "REDUX", "CREDUX")
+_ONLY_READING = ("UTMA", "UBLKCP", "UBLKPF", "UBLKRED", "UCGABAR", "USETMAXREG")
+_PRODUCT = "HGMMA"
+
+
+def sound(kernel: Any) -> bool:
+    """Whether a compiled kernel reads no uniform register before it is written; found once, then kept on disk.
+
+    Kernels without products of whole warp groups, and those for other than NVIDIA's devices, have no such places.
+
+    Errors: BackendError where the listing cannot be made.
+    """
+    code = kernel.asm.get("cubin")
+    if code is None or "wgmma" not in kernel.asm["ptx"]:
+        return True
+    kept = modules.directory() / f"sound-{hashlib.sha256(code).hexdigest()[:32]}"
+    if kept.exists():
+        return kept.read_text(encoding="utf-8") == "1"
+    found = not unwritten(listing(code))
+    modules.write(kept, str(int(found)))
+    return found
+
+
+def listing(code: bytes) -> str:
+    """The instructions of a cubin, by the disassembler that Triton brings."""
+    tool = cast(Any, triton).knobs.nvidia.nvdisasm.path
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        try:
+            return subprocess.run([tool, "-c", file.name], capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise BackendError(
+                f"compiled kernels are looked through before they run, by {tool}; it failed: {error}. "
+                "Install Triton anew, or set TRITON_NVDISASM_PATH to a working nvdisasm"
+            ) from error
+
+
+def unwritten(text: str) -> list[str]:
+    """The instructions of a listing, in their order, that read a uniform register which none before them wrote."""
+    written: set[int] = set()
+    found: list[str] = []
+    for operation, rest in _INSTRUCTION.findall(text):
+        reads, writes = _uses(operation, [operand.strip() for operand in rest.split(",")])
+        if reads - written:
+            found.append(f"{operation} {rest.strip()}")
+        written |= writes
+    return found
+
+
+def _uses(operation: str, operands: list[str]) -> tuple[set[int], set[int]]:
+    """Uniform registers that an instruction reads, and that it writes.
+
+    Of instructions whose sources are not all known to be pairs the first register alone is taken for read: what is said
+    to be lost is lost.
+    """
+    uniform = (operation.startswith("U") and not operation.startswith(_ONLY_READING)) or operation.startswith(_MOVED)
+    written = 2 if ".64" in operation or ".WIDE" in operation else 1
+    read = 2 if operation.startswith("UIADD3.64") else 1
+    reads: set[int] = set()
+    writes: set[int] = set()
+    for place, operand in enumerate(operands):
+        for kind, number, pair in _REGISTERS.findall(operand):
+            first = int(number)
+            if uniform and place == 0:
+                writes |= set(range(first, first + written))
+            elif kind == "gdesc":
+                reads |= _described(first, operation, operands[1:place])
+            else:
+                reads |= set(range(first, first + (2 if kind or pair else read)))
+    return reads, writes
+
+
+def _described(first: int, operation: str, before: list[str]) -> set[int]:
+    """A product's tiles in shared memory, a pair of registers each: the right one, and the left one where registers do
+    not hold it.
+    """
+    assert operation.startswith(_PRODUCT)
+    held = any(re.fullmatch(r"R\d+", operand) for operand in before)
+    return {first + 2, first + 3} if held else set(range(first, first + 4))

@@ -1,0 +1,375 @@
+"""From a search to its finals: who enters, on which seeds, what is concluded, and what a page says of it."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archsearch.errors import ArchsearchError, ConfigError, StudyError
+from archsearch.studies import commands
+from archsearch.studies.aa import Setting
+from archsearch.studies.comparison import Word
+from archsearch.studies.conclusions import conclude, tie_band
+from archsearch.studies.config import StudyConfig
+from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.entrants import Entrant, Role, Seeds
+from archsearch.studies.evidence import Evidence, Row, read_evidence
+from archsearch.studies.finals import aa_config, finals_config
+from archsearch.studies.fronts import Direction
+from archsearch.studies.outcomes import Outcome
+from archsearch.studies.pareto import places
+from archsearch.studies.pool import pool_of, read_pool, write_figures
+from archsearch.studies.report import KEPT_AA, aa_beside, write_report
+from archsearch.studies.run import read_study_config, run_study
+from archsearch.studies.status import read_status
+from archsearch.studies.training.configuration import read_config
+
+CONFIG = """
+space: delta_family
+directory: {home}/study
+tasks:
+  text: {{corpus: {home}/text, length: 16, tokens: 256}}
+trials: 2
+finalists: 1
+learning_rates: [0.002, 0.008]
+baselines: [gated_delta_net]
+model: {{width: 16, heads: 1, layers: 1, mlp_ratio: 0}}
+training: {{batch_tokens: 64}}
+evaluations: 1
+rungs: {{count: 1, free_pass_every: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def workers(request: pytest.FixtureRequest) -> Any:
+    from archsearch.studies.body import TrainingBody
+
+    threads = request.getfixturevalue("thread_executor")
+    return lambda config: threads(TrainingBody(config.resources.cpus))
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory: pytest.TempPathFactory, workers: Any) -> StudyDirectory:
+    home = tmp_path_factory.mktemp("finals")
+    (home / "text").mkdir()
+    for i in range(9):
+        (home / "text" / f"{i}.txt").write_text(f"the {i}th state forgets and the {i}th key remembers\n" * 6)
+    (home / "study.yaml").write_text(CONFIG.format(home=home))
+    return run_study(home / "study.yaml", workers=workers)
+
+
+@pytest.fixture(scope="module")
+def finals(search: StudyDirectory, workers: Any) -> StudyDirectory:
+    return run_study(finals_config(search.path), workers=workers)
+
+
+def test_every_baseline_and_the_best_enter_at_their_best_rate(search: StudyDirectory) -> None:
+    evidence = read_evidence(search)
+    entrants = finals_config(search.path).entrants
+    assert [entrant.role for entrant in entrants.values()] == [Role.BASELINE, Role.FINALIST, Role.FREE_PASS]
+    for entrant in entrants.values():
+        assert entrant.trial is not None
+        row = next(row for row in evidence.rows if row.number == entrant.trial)
+        same = [r for r in evidence.rows if r.structure == row.structure and r.outcome is Outcome.COMPLETE]
+        assert len(same) == 2 and row.values["bits_per_byte"] == min(r.values["bits_per_byte"] for r in same)
+        assert entrant.choices == row.choices and entrant.scores == row.values
+
+
+def test_all_entrants_meet_the_same_seeds_which_the_search_never_used(finals: StudyDirectory) -> None:
+    evidence = read_evidence(finals)
+    assert evidence.plan["fixed"]["seeds"] == list(Seeds(0, 6).fresh) == [1001, 1002, 1003, 1004, 1005, 1006]
+    for name in evidence.entrants:
+        assert [row.seed for row in evidence.rows if row.entrant == name] == evidence.plan["fixed"]["seeds"]
+    values = [row.values["bits_per_byte"] for row in evidence.rows]
+    assert len(set(values)) == len(values)
+    assert read_status(finals).ended == read_status(finals).wanted == 18
+
+
+def test_finals_read_test_data_and_keep_the_cost_of_each_document(finals: StudyDirectory) -> None:
+    config = read_study_config(finals.path)
+    task = config.tasks.build()["text"]
+    from archsearch.studies.tasks.task import Part
+
+    names = [document.name for document in task.documents(Part.TEST)]  # pyright: ignore[reportAttributeAccessIssue]
+    for row in read_evidence(finals).rows:
+        documents = row.details["documents"]["text"]
+        assert [name for name, _, _ in documents] == names
+        total = sum(bits for _, _, bits in documents) / sum(size for _, size, _ in documents)
+        assert total == pytest.approx(row.values["bits_per_byte"])
+
+
+def test_a_seed_gives_the_same_value_again(finals: StudyDirectory, workers: Any, tmp_path: Path) -> None:
+    config = read_study_config(finals.path)
+    name = next(iter(config.entrants))
+    one = replace(config, directory=tmp_path / "one", entrants={name: config.entrants[name]}, seeds=Seeds(0, 1))
+    again = read_evidence(run_study(one, workers=workers)).rows[0]
+    first = next(row for row in read_evidence(finals).rows if row.entrant == name and row.seed == 1001)
+    assert again.values == first.values
+
+
+def test_finals_are_gone_on_with_and_never_begun_twice(search: StudyDirectory, finals: StudyDirectory) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finals.path.glob("trials/*/*")}
+    config = finals_config(search.path)
+    assert config == read_study_config(finals.path)
+    run_study(config, workers=lambda config: Idle())
+    assert {path: path.stat().st_mtime_ns for path in finals.path.glob("trials/*/*")} == before
+    with pytest.raises(StudyError, match="was begun with seeds"):
+        run_study(finals_config(search.path, ["seeds.finals=7"]), workers=lambda config: Idle())
+
+
+def test_interrupted_finals_end_with_the_same_values(
+    search: StudyDirectory, finals: StudyDirectory, workers: Any, tmp_path: Path
+) -> None:
+    config = replace(read_study_config(finals.path), directory=tmp_path / "finals")
+
+    def interrupted(config: StudyConfig) -> Any:
+        executor = workers(config)
+        begin = executor.start
+
+        def start(assignment: Any) -> None:
+            if assignment.number == 4:
+                raise KeyboardInterrupt
+            begin(assignment)
+
+        executor.start = start
+        return executor
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(config, workers=interrupted)
+    assert len([row for row in read_evidence(StudyDirectory(config.directory)).rows if row.outcome]) == 4
+    resumed = read_evidence(run_study(config, workers=workers))
+    assert [(row.name, row.values) for row in resumed.rows] == [
+        (row.name, row.values) for row in read_evidence(finals).rows
+    ]
+
+
+class Idle:
+    """Nothing is left to train."""
+
+    slots = 1
+
+    def start(self, assignment: Any) -> None:
+        raise AssertionError("nothing is left to train")
+
+    def departures(self, timeout: float) -> list[Any]:
+        return []
+
+    def kill(self, number: int) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def test_the_page_of_finals_leads_with_verdicts_and_repeats_its_bytes(
+    search: StudyDirectory, finals: StudyDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for study, beginning in ((finals, "Verdicts against"), (search, "Verdicts against")):
+        page = write_report(study).read_text(encoding="utf-8")
+        assert page.index(f"<h2>{beginning}") < page.index("<h2>", page.index("<h2>") + 1)
+        assert "A/A: gated_delta_net against itself" in page and "<h2>Cost</h2>" in page
+        assert "That A/A study is of a small setting on a CPU, not of this one" in page
+        assert not re.findall(r"(?:src|href)=|url\(|https?:|@import|<script", page)
+        files = {path: path.read_bytes() for path in study.report.iterdir()}
+        write_report(study)
+        assert {path: path.read_bytes() for path in study.report.iterdir()} == files
+    rows = json.loads((finals.report / "verdicts_bits_per_byte.json").read_text())
+    assert {row["verdict"] for row in rows} <= {"baseline", *(word.value for word in Word)}
+    assert all(row["reason"] for row in rows if row["role"] != "baseline")
+    assert "<h2>Learning rates</h2>" in (search.report / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    commands.best(str(finals.path), json=False)
+    printed = capsys.readouterr().out
+    assert "bits per byte against gated_delta_net, paired by seed" in printed and "baseline" in printed
+    commands.best(str(finals.path), json=True)
+    rows = json.loads(capsys.readouterr().out)["bits_per_byte"]
+    assert {row["seeds"] for row in rows} == {6} and len(rows) == 3
+
+
+def test_a_finished_search_says_what_to_run_next(
+    search: StudyDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "run_study", lambda config, **options: search)
+    monkeypatch.setattr(commands, "export", lambda *given, **options: None)
+    commands.resume(str(search.path), [])
+    assert f"Next: archsearch study finals {search.path}" in capsys.readouterr().out
+
+
+def test_an_a_a_study_of_a_search_trains_its_baseline_alone(search: StudyDirectory) -> None:
+    config = aa_config(search.path)
+    assert (list(config.entrants), config.seeds.finals) == (["gated_delta_net"], 60)
+    assert config.directory == search.path / "aa"
+
+
+def test_the_a_a_study_of_the_search_comes_before_the_one_kept(finals: StudyDirectory, tmp_path: Path) -> None:
+    import shutil
+
+    home = tmp_path / "study"
+    shutil.copytree(finals.path, home / "finals", ignore=shutil.ignore_patterns("report"))
+    (home / "aa").mkdir()
+    figures = json.loads(KEPT_AA.read_text(encoding="utf-8")) | {"rule": "kda", "pool": 61}
+    (home / "aa" / "aa.json").write_text(json.dumps(figures), encoding="utf-8")
+    for place in (home, home / "finals"):
+        (first, *_) = aa_beside(place)
+        assert "A/A: kda against itself" in first and "drawn from 61 trained seeds" in first
+
+
+def test_a_pool_is_kept_and_read_back(finals: StudyDirectory, tmp_path: Path) -> None:
+    evidence = read_evidence(finals)
+    name = next(iter(evidence.entrants))
+    alone = replace(evidence, plan={**evidence.plan, "entrants": {name: evidence.entrants[name]}})
+    pool = pool_of(alone)
+    records_of = {"bits_per_byte": pool.objectives["bits_per_byte"]}
+    from archsearch.studies.aa import simulate
+
+    drawn = simulate(
+        {k: replace(v, values=[*v.values] * 4, bits=None) for k, v in records_of.items()}, Setting(studies=2)
+    )
+    write_figures(tmp_path, pool, drawn)
+    again = read_pool(tmp_path / "seeds.json")
+    assert again.record() == pool.record()
+    assert json.loads((tmp_path / "aa.json").read_text())["objectives"]["bits_per_byte"]["comparisons"] == 6
+    with pytest.raises(StudyError, match="an A/A study trains one entrant on many seeds; this one has 3"):
+        pool_of(evidence)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind", "message"),
+    [
+        (["finalists=0"], ConfigError, "finalists must be >= 1; got 0"),
+        (["seeds.finals=0"], ConfigError, "seeds.finals must be in 1 .. 999; got 0"),
+        (["ties={recall: -1}"], ConfigError, "ties.recall must be >= 0; got -1"),
+        (["against=kda"], ConfigError, "against must be one of gated_delta_net; got 'kda'"),
+        (["entrants={kda: {}}"], ConfigError, "trials must be 0 beside entrants"),
+        (["learning_rates=[0.1, 0.1]"], ConfigError, "learning_rates must differ; got 0.1 twice"),
+        (
+            ["trials=0", "entrants={gated_delta_net: {}, gdn: {}}"],
+            ConfigError,
+            "entrants must be different variants; gated_delta_net and gdn are one: leave one out",
+        ),
+    ],
+)
+def test_a_bad_question_is_refused(
+    search: StudyDirectory, tmp_path: Path, overrides: list[str], kind: type[ArchsearchError], message: str
+) -> None:
+    with pytest.raises(kind) as error:
+        run_study(
+            read_config(StudyConfig, search.path.parent / "study.yaml", [f"directory={tmp_path}/new", *overrides]),
+            workers=lambda config: Idle(),
+        )
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "new").exists()
+
+
+def test_finals_need_a_finished_search_with_its_baseline(
+    search: StudyDirectory, finals: StudyDirectory, tmp_path: Path
+) -> None:
+    import shutil
+
+    with pytest.raises(StudyError, match="is already a study of entrants"):
+        finals_config(finals.path)
+    shutil.copytree(search.path, tmp_path / "cut", ignore=shutil.ignore_patterns("finals"))
+    (tmp_path / "cut" / "trials" / "00002" / "result.json").unlink()
+    with pytest.raises(StudyError, match=r"finals need a finished search; trial 2 of .* has no end"):
+        finals_config(tmp_path / "cut")
+    with pytest.raises(StudyError, match=r"finals need the baselines of .*; it has none"):
+        finals_config(_copied(search, tmp_path / "bare"), ["baselines=[]"])
+
+
+def _copied(search: StudyDirectory, target: Path) -> Path:
+    import shutil
+
+    shutil.copytree(search.path, target, ignore=shutil.ignore_patterns("finals"))
+    return target
+
+
+# Conclusions from made-up rows
+
+
+def row(entrant: str, seed: int, loss: float, cost: float, outcome: Outcome = Outcome.COMPLETE) -> Row:
+    return Row(
+        number=seed,
+        origin=f"baseline:{entrant}, seed {seed}",
+        sampler="enqueued",
+        choices={},
+        rule="",
+        rule_hash="",
+        variant_hash="",
+        outcome=outcome,
+        attempt=1,
+        tokens=1,
+        values={"loss": loss, "cost": cost},
+        seconds=1.0,
+        message="",
+        details={},
+        curve=[],
+        seed=seed,
+        entrant=entrant,
+    )
+
+
+def evidence_of(rows: list[Row]) -> Evidence:
+    names = list(dict.fromkeys(str(row.entrant) for row in rows))
+    roles = {name: Role.BASELINE if name == "base" else Role.FINALIST for name in names}
+    plan = {
+        "entrants": {name: {"hash": name, "role": roles[name].value, "trial": None, "scores": {}} for name in names},
+        "fixed": {"against": "base", "seeds": list(range(6)), "ties": {"cost": 0.5}},
+    }
+    return Evidence(plan, {"loss": Direction.MINIMIZE, "cost": Direction.MINIMIZE}, rows)
+
+
+NOISE = [0.1, -0.1, 0.05, -0.05, 0.0, 0.02]
+
+
+def test_differences_are_paired_by_seed_however_large_the_seeds_own_effect() -> None:
+    rows = [row("base", s, 10.0 * s, 1.0) for s in range(6)]
+    rows += [row("better", s, 10.0 * s - 1 + NOISE[s], 1.1) for s in reversed(range(6))]
+    concluded = conclude(evidence_of(rows))
+    assert concluded is not None
+    found = concluded.of("better")
+    assert (found["loss"].word, found["cost"].word) == (Word.WIN, Word.TIE)
+    assert found["loss"].difference.mean == pytest.approx(-1 + sum(NOISE) / 6)
+    assert concluded.of("base") == {}
+    placed = {place.name: place for place in places(evidence_of(rows), concluded)}
+    assert placed["better"].on_front and placed["base"].on_front and placed["base"].beaten_by == ()
+
+
+def test_the_front_says_who_is_beaten_for_certain() -> None:
+    rows = [row("base", s, 5.0 + NOISE[s], 1.0) for s in range(6)]
+    rows += [row("better", s, 4.0 + NOISE[s] / 2, 1.0) for s in range(6)]
+    rows += [row("lucky", s, 4.99 + 3 * NOISE[s] * (-1) ** s, 1.0) for s in range(6)]
+    evidence = evidence_of(rows)
+    placed = {place.name: place for place in places(evidence, conclude(evidence))}
+    assert [name for name, place in placed.items() if place.on_front] == ["better"]
+    assert placed["base"].beaten_by == ("better",) and placed["lucky"].beaten_by == ()
+    assert placed["better"].row()["seeds"] == 6
+
+
+def test_a_failed_seed_stays_in_the_verdict() -> None:
+    rows = [row("base", s, 5.0 + NOISE[s], 1.0) for s in range(7 - 1)] + [row("base", 6, 5.0, 1.0)]
+    rows += [row("better", s, 4.0, 1.0) for s in range(6)] + [row("better", 6, 0.0, 0.0, Outcome.UNSTABLE)]
+    concluded = conclude(evidence_of(rows))
+    assert concluded is not None
+    found = concluded.of("better")["loss"]
+    assert found.word is Word.UNDECIDED and found.reason == "not every seed has a value: better, seed 6 unstable"
+
+
+def test_unfinished_finals_are_undecided_by_count() -> None:
+    rows = [row(name, s, 5.0 + s, 1.0) for s in range(3) for name in ("base", "better")]
+    concluded = conclude(evidence_of(rows))
+    assert concluded is not None
+    assert concluded.of("better")["loss"].reason == "3 paired fresh seeds; a verdict needs 6"
+
+
+def test_bands_are_those_given_else_by_kind() -> None:
+    assert tie_band("recall", {}) == 0.01 and tie_band("bits_per_byte", {}) == 0.005
+    assert tie_band("bits_per_byte", {"bits_per_byte": 0.02}) == 0.02 and tie_band("recall_loss", {}) == 0.0
+
+
+def test_an_entrant_is_plain_data() -> None:
+    assert Entrant().role is Role.FINALIST and set(Seeds(3).fresh).isdisjoint(Seeds(4).fresh)

@@ -1,0 +1,138 @@
+"""What a search teaches: importances, rates and their edges, what rungs were worth, what it cost."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from archsearch.studies.evidence import Evidence, Row
+from archsearch.studies.findings import costs, importances, rate_curves, rung_worth
+from archsearch.studies.findings_page import importance_section, rate_section, rate_warning, rung_section
+from archsearch.studies.fronts import Direction
+from archsearch.studies.outcomes import Outcome
+from archsearch.studies.rates import RATE
+from archsearch.studies.rungs import Decision
+
+
+def row(number: int, choices: Mapping[str, Any], loss: float, outcome: Outcome = Outcome.COMPLETE, **facts: Any) -> Row:
+    fields: dict[str, Any] = {
+        "number": number,
+        "origin": "proposal",
+        "sampler": "tpe",
+        "choices": choices,
+        "rule": "",
+        "rule_hash": "",
+        "variant_hash": str(number),
+        "outcome": outcome,
+        "attempt": 1,
+        "tokens": 100,
+        "values": {"loss": loss},
+        "seconds": 2.0,
+        "message": "",
+        "details": {},
+        "curve": [],
+        "learning_rate": float(choices[RATE]) if RATE in choices else None,
+    }
+    return Row(**(fields | facts))
+
+
+def evidence_of(rows: Sequence[Row]) -> Evidence:
+    return Evidence({"fixed": {"rungs": {"eta": 2}}}, {"loss": Direction.MINIMIZE}, rows)
+
+
+def test_the_choice_that_decides_is_the_most_important() -> None:
+    source = random.Random(0)
+    rows: list[Row] = []
+    for number in range(60):
+        kind, rate = source.choice(("good", "bad")), source.uniform(0.1, 1.0)
+        choices = {"rule/kind": kind, "rule/rate": rate} | (
+            {"rule/kind=good/size": number % 3} if kind == "good" else {}
+        )
+        rows.append(row(number, choices, (kind == "bad") + 0.01 * source.random()))
+    shares = importances(evidence_of(rows), "loss")
+    assert next(iter(shares)) == "rule/kind" and shares["rule/kind"] > 0.5
+    assert sum(shares.values()) == pytest.approx(1.0)
+    page = importance_section(evidence_of(rows))[0].html()
+    assert "What mattered" in page and page.index("rule/kind") < page.index("rule/rate")
+    assert importances(evidence_of(rows), "loss") == shares
+
+
+def test_few_or_equal_trials_have_no_importances() -> None:
+    few = [row(i, {"rule/kind": "ab"[i % 2]}, float(i)) for i in range(7)]
+    equal = [row(i, {"rule/kind": "ab"[i % 2]}, 1.0) for i in range(20)]
+    alone = [row(i, {"rule/kind": "a"}, float(i)) for i in range(20)]
+    assert [importances(evidence_of(rows), "loss") for rows in (few, equal, alone)] == [{}, {}, {}]
+    assert importance_section(evidence_of(few)) == []
+
+
+def grid(number: int, kind: str, losses: Sequence[float]) -> list[Row]:
+    rates = ("0.001", "0.01", "0.1")
+    return [row(number + i, {"rule/kind": kind, RATE: rates[i]}, loss) for i, loss in enumerate(losses)]
+
+
+def test_a_best_rate_at_the_end_of_the_grid_is_told() -> None:
+    rows = [*grid(0, "inside", (3.0, 1.0, 2.0)), *grid(3, "low", (1.5, 2.0, 3.0)), *grid(6, "high", (3.0, 2.0, 1.8))]
+    curves = rate_curves(evidence_of(rows))
+    assert [(curve.name, curve.at_edge, curve.best) for curve in curves] == [
+        ("inside kind", "", 0.01),
+        ("low kind", "lowest", 0.001),
+        ("high kind", "highest", 0.1),
+    ]
+    assert curves[0].points == [(0.001, 3.0), (0.01, 1.0), (0.1, 2.0)]
+    page = rate_section(evidence_of(rows))[0].html()
+    assert "Of 3 structures 2 were best at an end of the rates tried" in page
+    assert "low kind: 0.001, the lowest; high kind: 0.1, the highest" in page
+    inside = rate_section(evidence_of(rows[:3]))[0].html()
+    assert "at an end of the rates tried" not in inside
+
+
+def test_a_rate_that_failed_is_still_an_end_of_the_grid() -> None:
+    rows = grid(0, "kind", (3.0, 1.0))
+    rows.append(row(2, {"rule/kind": "kind", RATE: "0.1"}, 9.0, Outcome.UNSTABLE))
+    assert [curve.at_edge for curve in rate_curves(evidence_of(rows))] == [""]
+    assert rate_curves(evidence_of(grid(0, "kind", (3.0,)))) == []
+
+
+def test_a_search_without_a_grid_is_warned_about() -> None:
+    rated = evidence_of(grid(0, "kind", (3.0, 1.0)))
+    assert "Give learning_rates, a grid for all" in rate_warning(rated)[0].html()
+    assert rate_warning(replace(rated, plan={"config": {"learning_rates": [0.001, 0.01]}})) == []
+    assert rate_warning(evidence_of([row(0, {"rule/kind": "a"}, 1.0)])) == []
+
+
+def decision(trial: int, loss: float, rank: int, reason: str = "a free pass", *, stop: bool = False) -> Decision:
+    return Decision(trial, 0, 10, {"loss": loss}, rank, 5, rank / 4, stop, reason)
+
+
+@pytest.mark.parametrize(("ends", "correlation", "wronged"), [((1, 2, 3, 4, 5), 1.0, 0), ((5, 4, 3, 2, 1), -1.0, 2)])
+def test_free_passes_show_what_a_rung_is_worth(ends: Sequence[float], correlation: float, wronged: int) -> None:
+    rows = [row(i, {}, float(end)) for i, end in enumerate(ends)]
+    decisions = [decision(i, float(i), i) for i in range(5)]
+    decisions.append(decision(9, 7.0, 5, "not among the best 2 of 6", stop=True))
+    (worth,) = rung_worth(evidence_of(rows), decisions)
+    assert (worth.arrived, worth.stopped, worth.passes) == (6, 1, 5)
+    assert worth.correlation == pytest.approx(correlation) and worth.wronged == wronged
+    warned = "this rung is too early" in rung_section(evidence_of(rows), decisions)[0].html()
+    assert warned == (correlation < 0.5)
+
+
+def test_too_few_free_passes_say_nothing() -> None:
+    rows = [row(i, {}, float(i)) for i in range(2)]
+    (worth,) = rung_worth(evidence_of(rows), [decision(i, float(i), i) for i in range(2)])
+    assert worth.correlation is None and worth.passes == 2
+    assert rung_section(evidence_of(rows), []) == []
+
+
+def test_costs_add_up() -> None:
+    rows = [
+        row(0, {}, 1.0, origin="baseline:gdn"),
+        row(1, {}, 1.0),
+        row(2, {}, 1.0, Outcome.STOPPED),
+        row(3, {}, 1.0, Outcome.UNSTABLE, details={"gpu": "H200"}),
+    ]
+    found = {cost.what: cost for cost in costs(evidence_of(rows))}
+    assert list(found) == ["baselines", "proposals", "stopped proposals", "failed proposals", "all"]
+    assert (found["all"].seconds, found["all"].tokens, found["all"].devices) == (8.0, 400, "CPU, H200")
+    assert found["failed proposals"].trials == 1
