@@ -12,7 +12,8 @@ from archsearch.mixers.models.options import Model
 from archsearch.spaces.options import QUANTITIES
 from archsearch.spaces.resolution import baseline, middle
 from archsearch.spaces.resolution import find_rule as choices_of
-from archsearch.spaces.sizes import Setting, Sizes, solved
+from archsearch.spaces.sizes import Setting, Sizes
+from archsearch.spaces.solving import solved
 from archsearch.spaces.space import Point, Space
 
 

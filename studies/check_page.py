@@ -41,7 +41,9 @@ def _head(found: StudyCheck) -> Iterator[str]:
         yield f"sizes solved for {asked}, within {found.targets.tolerance:.1%}"
     baselines = len(found.plan.baselines)
     which = "all structures" if found.whole else f"{len(found.points) - baselines} points drawn at random"
-    yield f"checked: {baselines} baselines and {which}; {len(found.bad)} cannot be built"
+    built = [point.variant_hash for point in found.points if point.variant_hash]
+    variants = f"{len(set(built))} distinct variants"
+    yield f"checked: {baselines} baselines and {which}: {variants}; {len(found.bad)} cannot be built"
     most = found.tokens * (found.trials + baselines)
     yield f"a trial: {found.tokens:,} tokens; {found.trials} trials and {baselines} baselines: at most {most:,}"
     seconds = [point.seconds for point in found.points if point.seconds is not None]
@@ -92,6 +94,7 @@ def _record(found: StudyCheck) -> Mapping[str, Any]:
                 "name": point.name,
                 "choices": dict(point.choices),
                 "rule_hash": point.rule_hash,
+                "variant_hash": point.variant_hash,
                 "sizes": point.sizes,
                 "costs": point.costs,
                 "seconds": point.seconds,

@@ -38,6 +38,7 @@ class CheckedPoint:
     name: str
     choices: Mapping[str, Chosen]
     rule_hash: str = ""
+    variant_hash: str = ""
     sizes: Mapping[str, float] | None = None
     costs: Mapping[str, float] | None = None
     seconds: float | None = None
@@ -157,6 +158,7 @@ class _Checker:
             name=name,
             choices=point.choices,
             rule_hash=rule_hash,
+            variant_hash=point.variant_hash,
             sizes=_sizes(point),
             costs=costs,
             seconds=self.speeds.seconds(rule_hash, costs["flops_per_token"], self.tokens),

@@ -14,8 +14,9 @@ from typing import Any, cast
 
 import torch
 
-from archsearch.errors import StudyError
+from archsearch.errors import ConfigError, StudyError
 from archsearch.kernels.dispatch import compile
+from archsearch.spaces.options import QUANTITIES
 from archsearch.studies.directory import Measurement, Result, TrialDirectory
 from archsearch.studies.lock import driver_lock
 from archsearch.studies.outcomes import Outcome, Unstable, classify
@@ -34,6 +35,12 @@ Show = Callable[[int], AbstractContextManager[Watch | None]]
 def read_trial(path: Path, overrides: Sequence[str] = ()) -> TrialConfig:
     """The configuration in a file; without a directory of its own the trial is kept in runs/<name of the file>."""
     config = read_config(TrialConfig, path, overrides)
+    solved = [name for name in QUANTITIES if getattr(config.budget, name) is not None]
+    if solved:
+        raise ConfigError(
+            f"a trial has the sizes that are written; got budget.{solved[0]}, for which only a study solves them: "
+            "leave it out"
+        )
     return config if config.directory is not None else replace(config, directory=Path("runs") / path.stem)
 
 

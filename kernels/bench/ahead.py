@@ -19,6 +19,9 @@ from archsearch.kernels.bench.case import Case
 from archsearch.kernels.bench.measure import inputs_of, verdicts_of
 from archsearch.kernels.bench.peers import Peer
 
+MOST = 8
+"""Processes a peer: each holds inputs and what a backward keeps; 16 of a doubled sequence filled an H200."""
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -33,7 +36,7 @@ def compile_ahead(rules: Sequence[Rule], jobs: Sequence[tuple[Peer, Rule]], case
 
     A fault here costs time later and nothing else: rules of ours are told of when they are timed.
     """
-    parts = max(1, (len(os.sched_getaffinity(0))) // max(1, len(jobs)))
+    parts = min(MOST, max(1, len(os.sched_getaffinity(0)) // max(1, len(jobs))))
     ours = [start(verdicts_of, (rule, tuple(cases))) for rule in rules]
     running: list[tuple[Peer, Running[None]]] = []
     for peer, rule in jobs:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from archsearch.dsl import Expression, Operand
 from archsearch.kernels.triton.expressions import literal, load_text, pointer, scale_text, split, vector_text
-from archsearch.kernels.triton.serial import factors_of, span, streams_of
+from archsearch.kernels.triton.serial_rows import factors_of, span, streams_of
 from archsearch.kernels.triton.streams import factor_text
 from archsearch.kernels.triton.text import by_row, function
 from archsearch.lowering import NormalForm

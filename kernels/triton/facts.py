@@ -11,7 +11,14 @@ from archsearch.kernels.triton.expressions import pointer
 from archsearch.kernels.triton.generation import has_bonus
 from archsearch.kernels.triton.gradients.numbers import sums_of
 from archsearch.kernels.triton.gradients.operands import gradient_operands
-from archsearch.kernels.triton.serial import address_operands, factors_of, moved, serial_operands, side_by_side, span
+from archsearch.kernels.triton.serial_rows import (
+    address_operands,
+    factors_of,
+    moved,
+    serial_operands,
+    side_by_side,
+    span,
+)
 from archsearch.kernels.triton.strengths import plain_targets
 from archsearch.lowering import NormalForm
 

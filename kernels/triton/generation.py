@@ -13,7 +13,8 @@ from archsearch.kernels.triton.channel import channel_functions, channel_holes
 from archsearch.kernels.triton.expressions import load_text, pointer, vector_text
 from archsearch.kernels.triton.gradients.holes import gradient_holes, in_one_place
 from archsearch.kernels.triton.gradients.operands import gradient_operands
-from archsearch.kernels.triton.serial import serial_holes, serial_operands, span
+from archsearch.kernels.triton.serial import serial_holes
+from archsearch.kernels.triton.serial_rows import serial_operands, span
 from archsearch.kernels.triton.single_step import step_holes
 from archsearch.kernels.triton.solving import one_gate, solve_functions, solve_holes
 from archsearch.kernels.triton.strengths import at_writes, plain_targets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from archsearch.kernels.triton.expressions import pointer
-from archsearch.kernels.triton.serial import factors_of, streams_of
+from archsearch.kernels.triton.serial_rows import factors_of, streams_of
 from archsearch.kernels.triton.streams import Base, Stream, base_text, factor_text
 from archsearch.kernels.triton.text import by_row, function, sum_text
 from archsearch.lowering import NormalForm

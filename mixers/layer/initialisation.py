@@ -61,3 +61,13 @@ def gate_constant(values: Tensor) -> nn.Parameter:
     parameter = nn.Parameter(values.float())
     parameter._no_weight_decay = True  # pyright: ignore[reportAttributeAccessIssue]
     return parameter
+
+
+def inverse_softplus(x: Tensor) -> Tensor:
+    """The a with softplus(a) = x > 0."""
+    return x + torch.log(-torch.expm1(-x))
+
+
+def log_rates(stream: Stream, low: float, high: float, heads: int) -> Tensor:
+    """log A, A ~ U(low, high); A = 0 would switch the decay off for good."""
+    return (stream / "A_log").uniform(low, high, heads).clamp_(min=1e-4).log()

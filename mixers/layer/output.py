@@ -12,7 +12,7 @@ from archsearch.kernels.entering import exact
 from archsearch.mixers.layer.initialisation import Stream, gate_constant
 from archsearch.mixers.layer.plan import LayerPlan
 from archsearch.mixers.layer.shapes import as_channels, as_heads
-from archsearch.mixers.layer.sources import Lift
+from archsearch.mixers.layer.source import Lift
 
 
 class Output(nn.Module):

@@ -14,11 +14,10 @@ from archsearch.kernels.entering import exact
 from archsearch.kernels.scan.calls import Scanned, scan, selective_scan
 from archsearch.kernels.scan.token_loop import scan_step, selective_step
 from archsearch.mixers.layer.convolution import ShortConvolution
-from archsearch.mixers.layer.initialisation import Stream, gate_constant
+from archsearch.mixers.layer.initialisation import Stream, gate_constant, inverse_softplus
 from archsearch.mixers.layer.packing import Packing, packing_of
 from archsearch.mixers.layer.partner_options import GriffinSizes, MambaSizes
 from archsearch.mixers.layer.shapes import parted
-from archsearch.mixers.layer.sources import inverse_softplus
 
 SHARPNESS = 8.0
 """c of RG-LRU: how far the gate can lower a decay."""

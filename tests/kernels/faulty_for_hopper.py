@@ -28,7 +28,7 @@ def main(rule: str, kernel: str, right: str, wrong: str) -> None:
             compiled(self, *tensors, **named)
 
     generation.filled, hopper.Kernel.compiled = filled, only
-    hopper.main(rule, 8, 4096, 16, 128)
+    hopper.main(rule, 8, 4096, 16, 128, 128)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from archsearch.kernels.triton import generation, modules
 from archsearch.kernels.triton.adjoint import numbers
 from archsearch.kernels.triton.gradients.numbers import sums_of
 from archsearch.kernels.triton.gradients.operands import gradient_operands
-from archsearch.kernels.triton.serial import span
+from archsearch.kernels.triton.serial_rows import span
 from archsearch.kernels.triton.strengths import at_writes, plain_targets
 from archsearch.lowering import Decay, NormalForm, Read, lower
 from archsearch.mixers.gated_delta_product import delta_product

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from archsearch.dsl import Rule, channel_gate, decay, delta_write, gate, key, log_decay, query, read, value
 from archsearch.errors import ConfigError
+from archsearch.mixers.layer.gate_sources import step_size
 from archsearch.mixers.layer.history import History
 from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.layer.options import (
@@ -37,7 +38,6 @@ from archsearch.mixers.layer.options import (
     WeightDecay,
 )
 from archsearch.mixers.layer.packing import packing_of
-from archsearch.mixers.layer.sources import step_size
 from archsearch.mixers.zoo import rules
 
 WIDTH, HEADS, KEY = 24, 2, 12

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from archsearch.errors import ConfigError
 from archsearch.studies.body import TrainingBody
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.run import read_study_config, run_study
+from archsearch.studies.single import read_trial
 from archsearch.studies.training.configuration import read_config
 
 CONFIG = """
@@ -46,3 +48,14 @@ def test_trials_are_trained_in_the_sizes_that_were_solved_and_go_on(tmp_path: Pa
             assert result.values["parameters"] == pytest.approx(6_000, rel=0.02)
             assert result.values["state_bytes"] == pytest.approx(1_600, rel=0.02)
             assert proposal["model"]["width"] != 16
+
+
+def test_a_trial_alone_refuses_a_budget_that_nothing_solves(tmp_path: Path) -> None:
+    text = "rule: q_delta\ntasks: {mqar: {tokens: 128}}\nbudget: {parameters: 6_000}\n"
+    (tmp_path / "trial.yaml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_trial(tmp_path / "trial.yaml")
+    assert str(error.value) == (
+        "a trial has the sizes that are written; got budget.parameters, for which only a study solves them: "
+        "leave it out"
+    )

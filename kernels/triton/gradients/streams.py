@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from archsearch.kernels.triton.adjoint import learned_decay
 from archsearch.kernels.triton.expressions import pointer
 from archsearch.kernels.triton.gradients.push import gates_of
-from archsearch.kernels.triton.serial import streams_of
+from archsearch.kernels.triton.serial_rows import streams_of
 from archsearch.kernels.triton.streams import Base, Stream
 from archsearch.lowering import NormalForm
 
