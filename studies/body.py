@@ -12,10 +12,12 @@ from torch import nn
 from archsearch.errors import ArchsearchError
 from archsearch.studies.clerk import Clerk
 from archsearch.studies.outcomes import CrowdedOut, Unbuildable
+from archsearch.studies.structure import structure_of
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.language import counted, plan_trial
+from archsearch.studies.training.timing import STEP_TIME, step_milliseconds
 from archsearch.studies.training.trial import ModelBuilder, Plan, train_trial
 from archsearch.typed_data import from_plain
 
@@ -51,8 +53,17 @@ class TrainingBody:
         tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
         known = _counts(config, next(iter(tasks.values())))
         plan = plan_trial(config, tasks, known)
+        if STEP_TIME in clerk.plan["objectives"]:
+            known[STEP_TIME] = self._step_time(clerk, plan)
+            plan = replace(plan, constants=known)
         part = Part(clerk.plan["fixed"].get("part", Part.VALIDATION.value))
         return replace(plan, build=_refusing(plan.build), identity=_identity(clerk), part=part), known
+
+    def _step_time(self, clerk: Clerk, plan: Plan) -> float:
+        """Measured with the whole device, though the trial itself may have a share of it."""
+        structure = structure_of(clerk.number, clerk.proposal)
+        file = clerk.trial.path.parents[1] / "timing.jsonl"
+        return step_milliseconds(replace(plan, build=_refusing(plan.build)), structure, file)
 
 
 def _refusing(build: ModelBuilder) -> ModelBuilder:

@@ -1,5 +1,6 @@
 """The commands of this floor as plain functions: they run, read and hand out studies and trials, and print."""
 
+import dataclasses
 import json as jsonlib
 import sys
 import time
@@ -15,7 +16,7 @@ from archsearch.errors import StudyError
 from archsearch.lowering.display import equation
 from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
-from archsearch.report.tables import Table
+from archsearch.report.tables import Column, Table
 from archsearch.report.tables import shown as cell_text
 from archsearch.studies.aa import Setting, simulate
 from archsearch.studies.check_page import print_check
@@ -146,10 +147,12 @@ def pareto(directory: str, *, json: bool) -> None:
     evidence = read_evidence(StudyDirectory(Path(directory)))
     front = [place for place in places(evidence, conclude(evidence)) if place.on_front]
     table = pareto_table(front, evidence.objectives)
+    table = dataclasses.replace(table, columns=[Column("trial", "trial"), *table.columns])
     if json:
         print(table.json(), end="")
         return
-    shown_keys = [column.key for column in table.columns if any(row.get(column.key) is not None for row in table.rows)]
+    known = [column.key for column in table.columns if any(row.get(column.key) is not None for row in table.rows)]
+    shown_keys = [key for key in known if key not in ("front", "beaten_by")]
     _print_table(table, shown_keys)
     if not front:
         console.print("No trial has reached its full budget yet.")

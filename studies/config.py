@@ -17,7 +17,7 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.rates import check_rates, with_rates
 from archsearch.studies.rungs import RungOptions
 from archsearch.studies.samplers import SamplerOptions
-from archsearch.studies.storage import JOURNAL
+from archsearch.studies.storage import JOURNAL, without_password
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import to_plain
 
@@ -68,6 +68,11 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
+        if without_password(self.storage) != self.storage:
+            raise ConfigError(
+                f"storage must be without a password, which the study's files would keep; got "
+                f"{without_password(self.storage)}; leave it to ~/.pgpass or PGPASSWORD"
+            )
         if self.trials < 0:
             raise ConfigError(f"trials must be >= 0; got {self.trials}")
         if self.evaluations < 1:

@@ -4,35 +4,41 @@ Each trial keeps its own files, its fence and its class of failure, as if it had
 """
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
+
+import torch
 
 from archsearch.studies.body import TrainingBody
 from archsearch.studies.clerk import Assignment, Clerk, Superseded, fail, work
 from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.training.together.folding import BATCHED_LAYERS
-from archsearch.studies.training.together.group import OWN_OPTIONS, Member, train_together
+from archsearch.studies.outcomes import CrowdedOut, Unstable
+from archsearch.studies.structure import structure_of
+from archsearch.studies.training.together.group import Member, train_together
 from archsearch.studies.training.trial import Plan, train_trial
 
-STRUCTURE = ("rule", "layer", "model", "budget")
 DRAWING_THREADS = 2
 """Threads that draw the data of a group, at least."""
-
-
-def structure_of(assignment: Assignment) -> str:
-    """Equal for two trials that may train as one batched model."""
-    proposal = StudyDirectory(assignment.study).trial(assignment.number).proposal() or {}
-    return _structure(assignment.number, proposal)
 
 
 def gathered(assignments: Sequence[Assignment], most: int) -> list[tuple[Assignment, ...]]:
     """Groups of at most `most` trials of one structure each, in the order in which their first ones came."""
     groups: dict[str, list[Assignment]] = {}
     for assignment in assignments:
-        groups.setdefault(structure_of(assignment), []).append(assignment)
+        groups.setdefault(structure_at(assignment), []).append(assignment)
     return [tuple(group[i : i + most]) for group in groups.values() for i in range(0, len(group), most)]
+
+
+def structure_at(assignment: Assignment) -> str:
+    """The structure of a trial, from its proposal."""
+    proposal = StudyDirectory(assignment.study).trial(assignment.number).proposal() or {}
+    return structure_of(assignment.number, proposal)
+
+
+def has_result(assignment: Assignment) -> bool:
+    """Whether the trial ended in this attempt."""
+    return StudyDirectory(assignment.study).trial(assignment.number).result() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class _Fellow:
 
 
 def work_together(assignments: Sequence[Assignment], body: TrainingBody) -> bool:
-    """Carry out an attempt at each of several trials; whether all ended well, so that the process is fit for more.
+    """Carry out an attempt at each of several trials; whether the process is fit for more after how they ended.
 
     Every trial has its result afterwards, unless its attempt was superseded. A fault of the machine is raised.
     """
@@ -65,7 +71,7 @@ def work_together(assignments: Sequence[Assignment], body: TrainingBody) -> bool
         except Exception as error:
             told.end(clerk, error)
             continue
-        groups.setdefault(_structure(clerk.number, clerk.proposal), []).append(fellow)
+        groups.setdefault(structure_of(clerk.number, clerk.proposal), []).append(fellow)
     for fellows in groups.values():
         _train(fellows, body.threads, told)
     return told.clean
@@ -74,7 +80,8 @@ def work_together(assignments: Sequence[Assignment], body: TrainingBody) -> bool
 class _Told:
     """What became of the trials so far.
 
-    clean: whether all of them ended well. ended: numbers of those that have. lost: the machine's fault, if one came.
+    clean: whether the process is fit for more; a loss that is no longer finite harms nothing but its trial. ended:
+    numbers of those that have. lost: the machine's fault, if one came.
     """
 
     def __init__(self) -> None:
@@ -85,7 +92,7 @@ class _Told:
     def end(self, clerk: Clerk, how: Mapping[str, Any] | Exception) -> None:
         """Write the result of a trial, behind its fence. A fault of the machine is raised."""
         self.ended.add(clerk.number)
-        self.clean = self.clean and not isinstance(how, Exception)
+        self.clean = self.clean and (isinstance(how, Unstable) or not isinstance(how, Exception))
         with contextlib.suppress(Superseded):
             if not isinstance(how, Exception):
                 clerk.conclude(how)
@@ -119,14 +126,8 @@ def _train(fellows: Sequence[_Fellow], threads: int, told: _Told) -> None:
     except Exception as error:
         if told.lost is not None:
             raise
+        crowded = isinstance(error, torch.OutOfMemoryError) and len(fellows) > 1
+        how = CrowdedOut(str(error).splitlines()[0]) if crowded else error
         for fellow in fellows:
             if fellow.clerk.number not in told.ended:
-                told.end(fellow.clerk, error)
-
-
-def _structure(number: int, proposal: Mapping[str, Any]) -> str:
-    """Of the options that trials must share; of models that cannot be batched each trial is a structure of its own."""
-    model, training = (cast(Mapping[str, Any], proposal.get(name) or {}) for name in ("model", "training"))
-    shared = {name: value for name, value in training.items() if name not in OWN_OPTIONS}
-    alone = bool(model.get("dropout")) or not BATCHED_LAYERS.issuperset(model.get("pattern", ()))
-    return json.dumps([number if alone else None, shared, *(proposal.get(name) for name in STRUCTURE)], sort_keys=True)
+                told.end(fellow.clerk, how)

@@ -215,7 +215,7 @@ class Driver:
 
         A lost trial keeps its slot until it is begun again: what is proposed after it is to know how it ended.
         """
-        while len(self._live) < self.executor.slots and not self._makes_room():
+        while len(self._live) < self.executor.slots and not self._one_is_alone():
             ready = next((w for w in self._queue if w.ready <= time.monotonic()), None)
             if ready is not None:
                 self._queue.remove(ready)
@@ -225,9 +225,10 @@ class Driver:
             else:
                 return
 
-    def _makes_room(self) -> bool:
-        """Whether a trial still waits for a GPU of its own, which others would take."""
-        return any(live.assignment.alone and not live.present for live in self._live.values())
+    def _one_is_alone(self) -> bool:
+        """Whether nothing may begin beside a trial that runs alone, or before one that waits for the others to end."""
+        waits = bool(self._live) and any(waiting.alone for waiting in self._queue)
+        return waits or any(live.assignment.alone for live in self._live.values())
 
     def _may_propose(self) -> bool:
         late = self.limits.seconds is not None and time.monotonic() - self._began > self.limits.seconds

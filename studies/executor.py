@@ -16,7 +16,8 @@ class Resources:
     concurrent: trials at a time; None is as many as fit. ray_address: a running cluster to join, or "auto"; None
     starts one on this machine. time_limit: seconds after which no new trial begins; None is no limit. workers: what
     carries trials, "ray" or processes of this machine, "local". together: how many trials that differ in seed and rates
-    alone may train as one batched model in one local process; None is as many as share a GPU, one without a GPU.
+    alone may train as one batched model in one process; None is as many as share a GPU, one without a GPU.
+    processes: of one trial, which share its batches; None is one a GPU.
     """
 
     cpus: int = 1
@@ -26,6 +27,12 @@ class Resources:
     time_limit: float | None = None
     workers: Literal["ray", "local"] = "ray"
     together: int | None = None
+    processes: int | None = None
+
+    @property
+    def ranks(self) -> int:
+        """How many processes carry a trial, its GPUs no longer open."""
+        return self.processes or max(1, round(self.gpus or 0.0))
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
@@ -35,6 +42,10 @@ class Resources:
             raise ConfigError(f"resources.gpus must be a whole number or a fraction 1/n; got {self.gpus}")
         if self.concurrent is not None and self.concurrent < 1:
             raise ConfigError(f"resources.concurrent must be >= 1; got {self.concurrent}")
+        if self.processes is not None and (self.processes < 1 or self.gpus not in (None, 0.0, float(self.processes))):
+            raise ConfigError(
+                f"resources.processes must be >= 1, and one a GPU where a trial has GPUs; got {self.processes}"
+            )
         if self.together is not None and self.together < 1:
             raise ConfigError(f"resources.together must be >= 1; got {self.together}")
         if self.workers == "local" and self.ray_address is not None:

@@ -19,8 +19,7 @@ import torch
 from archsearch.errors import StudyError
 from archsearch.studies.body import TrainingBody
 from archsearch.studies.clerk import Assignment
-from archsearch.studies.crew import gathered, work_together
-from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.crew import gathered, has_result, structure_at, work_together
 from archsearch.studies.executor import Departure, Resources
 
 CONTEXT = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
@@ -29,7 +28,8 @@ CLOSING_SECONDS = 10.0
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """A process and its GPU, -1 for none. group: what it works on; ended: numbers of those that have departed."""
+    """A process and its GPU, -1 for none. group: what it works on; ended: numbers of those that have departed;
+    compiled: structures that it has trained."""
 
     process: Any
     connection: Connection
@@ -37,6 +37,7 @@ class _Worker:
     device: int
     group: tuple[Assignment, ...] = ()
     ended: set[int] = field(default_factory=set[int])
+    compiled: set[str] = field(default_factory=set[str])
 
     def running(self) -> list[Assignment]:
         """The trials of its group that have not ended."""
@@ -127,9 +128,12 @@ class LocalExecutor:
         """Hand a group to a process of the device that has the least to do."""
         self._take_back()
         device = min(self._devices, key=self._load)
-        worker = next((each for each in self._idle if each.device == device), None) or self._new_worker(device)
+        structure = structure_at(group[0])
+        idle = sorted((w for w in self._idle if w.device == device), key=lambda w: structure not in w.compiled)
+        worker = idle[0] if idle else self._new_worker(device)
         if worker in self._idle:
             self._idle.remove(worker)
+        worker.compiled.add(structure)
         worker.group, worker.ended = group, set()
         worker.connection.send((group, self._body))
         self._busy.append(worker)
@@ -145,7 +149,7 @@ class LocalExecutor:
 
     def _ended(self, worker: _Worker) -> list[Departure]:
         """The trials of a group that have their results while it goes on."""
-        found = [each for each in worker.running() if _has_result(each)]
+        found = [each for each in worker.running() if has_result(each)]
         worker.ended |= {assignment.number for assignment in found}
         return [Departure(assignment, "") for assignment in found]
 
@@ -164,7 +168,7 @@ class LocalExecutor:
         else:
             worker.process.kill()
             self._bury(worker)
-        return [Departure(assignment, "" if _has_result(assignment) else cause) for assignment in rest]
+        return [Departure(assignment, "" if has_result(assignment) else cause) for assignment in rest]
 
     def _new_worker(self, device: int) -> _Worker:
         ours, theirs = CONTEXT.Pipe()
@@ -208,10 +212,6 @@ def _leave_with(alive: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         alive.recv()
     os._exit(1)
-
-
-def _has_result(assignment: Assignment) -> bool:
-    return StudyDirectory(assignment.study).trial(assignment.number).result() is not None
 
 
 def _fits(most: int, resources: Resources, share: float) -> int:

@@ -35,6 +35,10 @@ class CrowdedOut(Exception):
     """Out of memory on a GPU that other trials shared, so that the variant may yet fit alone."""
 
 
+class PeerLost(Exception):
+    """Another process of the same trial is gone."""
+
+
 class Unbuildable(Exception):
     """The variant cannot be compiled or does not pass its checks, so no time goes into training it."""
 
@@ -42,7 +46,7 @@ class Unbuildable(Exception):
 def classify(error: BaseException) -> Outcome:
     """The class of an exception that ended a trial's own code."""
     for cause in _causes(error):
-        if isinstance(cause, CrowdedOut):
+        if isinstance(cause, CrowdedOut | PeerLost):
             return Outcome.INFRASTRUCTURE
         if isinstance(cause, Unstable):
             return Outcome.UNSTABLE

@@ -24,7 +24,7 @@ from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.driver import Limits
 from archsearch.studies.engine import carry_out
 from archsearch.studies.entrants import SEED, enqueued, entrant_points, entrant_records, resolve_seeded
-from archsearch.studies.executor import Executor
+from archsearch.studies.executor import Executor, Resources
 from archsearch.studies.fronts import Direction
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
@@ -35,6 +35,9 @@ from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import COUNTS, counted
+from archsearch.studies.training.parallel import check_shares
+from archsearch.studies.training.run import steps_of
+from archsearch.studies.training.timing import STEP_TIME
 from archsearch.typed_data import to_plain
 
 
@@ -65,6 +68,10 @@ def run_study(
         check_tensorboard()
     if config.resources.ray_address is None:
         check_machine(config)
+    if config.resources.ranks > 1:
+        for task in tasks.values():
+            sequences, _ = steps_of(task, space.training, task.length)
+            check_shares(sequences, config.resources.ranks, graphs=config.graphs)
     directory = StudyDirectory(config.directory)
     ended = carry_out(
         directory,
@@ -194,7 +201,7 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
         if direction is not own.get(name, direction):
             wanted = own[name].value
             raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
-    _check_measured([name for name in config.objectives if name not in (*own, *COUNTS)], tasks, list(own))
+    _check_measured([name for name in config.objectives if name not in (*own, *COUNTS, STEP_TIME)], tasks, list(own))
     return dict(config.objectives)
 
 
@@ -202,7 +209,7 @@ def _check_measured(names: Sequence[str], tasks: Mapping[str, Task], own: Sequen
     """Whether an evaluation has a value of each name; asked of a model that knows nothing."""
     if not names:
         return
-    measured = [*own, *COUNTS]
+    measured = [*own, *COUNTS, STEP_TIME]
     for task in tasks.values():
         measured += task.evaluate(lambda tokens, task=task: torch.zeros(*tokens.shape, task.vocabulary))
     for name in names:
@@ -239,6 +246,18 @@ def local_workers(config: StudyConfig) -> Executor:
 def ray_workers(config: StudyConfig) -> Executor:
     """Ray actors that train, on this machine or the cluster that the configuration names."""
     from archsearch.studies.body import TrainingBody
+    from archsearch.studies.ray_crews import RayCrews
     from archsearch.studies.ray_executor import RayExecutor
 
-    return RayExecutor(lambda given: TrainingBody(given.cpus, given.gpus or 0.0), config.resources)
+    def body(given: Resources) -> TrainingBody:
+        return TrainingBody(given.cpus, given.gpus or 0.0)
+
+    resources = config.resources
+    if resources.ranks > 1:
+        from archsearch.studies.ray_group import GroupExecutor
+
+        threads = max(1, resources.cpus // resources.ranks)
+        return GroupExecutor(lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0), resources)
+    shared = resources.gpus is not None and 0 < resources.gpus < 1
+    together = resources.together or (round(1 / (resources.gpus or 1)) if shared else 1)
+    return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)

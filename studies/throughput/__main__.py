@@ -30,7 +30,7 @@ def main() -> None:
     """Measure what was asked for, print a table, keep the numbers."""
     parser = argparse.ArgumentParser(prog="python -m archsearch.studies.throughput", description=__doc__)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1], help="a study on so many GPUs, one after another")
-    parser.add_argument("--groups", type=int, default=4, help="batched models at a time on each device")
+    parser.add_argument("--lanes", type=int, default=8, help="trials of one batched model")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--batch", type=int)
@@ -52,7 +52,7 @@ def measure(grid: Grid, given: argparse.Namespace) -> dict[str, Any]:
     """Everything that was asked for."""
     measured: dict[str, Any] = {"grid": to_plain(grid), "studies": []}
     for gpus in given.gpus:
-        measured["studies"].append(measure_study(grid, given.device, gpus, given.groups))
+        measured["studies"].append(measure_study(grid, given.device, gpus, given.lanes))
     if given.peer is not None:
         names = given.peer or [RULES[0]]
         measured["peer"] = {name: measure_rule(grid, name, given.peer_trials, given.device) for name in names}

@@ -52,21 +52,19 @@ def run_grid(grid: Grid, workers: LocalExecutor, where: Path, *, graphs: bool) -
     return seconds, [result for trial in directory.trials().values() if (result := trial.result()) is not None]
 
 
-def measure_study(grid: Grid, device: str, gpus: int, groups: int) -> dict[str, Any]:
+def measure_study(grid: Grid, device: str, gpus: int, lanes: int) -> dict[str, Any]:
     """The grid as a study: processes started and kernels compiled by a short one, then the clock.
 
-    groups: batched models that train at a time on each device.
+    lanes: trials of one batched model; all groups of so many train at a time.
     """
     on_gpu = device == "cuda"
     share = 1 / -(-grid.trials // gpus) if on_gpu else 0.0
-    resources = Resources(
-        gpus=share, concurrent=grid.trials, workers="local", together=-(-grid.trials // (groups * gpus))
-    )
+    resources = Resources(gpus=share, concurrent=grid.trials, workers="local", together=lanes)
     workers = LocalExecutor(resources, devices=gpus)
     room = Path(tempfile.mkdtemp(prefix="throughput-"))
     try:
         began = time.perf_counter()
-        workers.warm_up(groups)
+        workers.warm_up(-(-grid.trials // (lanes * gpus)))
         ready = time.perf_counter() - began
         compiling, _ = run_grid(replace(grid, steps=WARM_STEPS), workers, room / "warm", graphs=on_gpu)
         seconds, results = run_grid(grid, workers, room / "grid", graphs=on_gpu)

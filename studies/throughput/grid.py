@@ -52,7 +52,11 @@ class Grid:
 
 
 FULL = Grid(
-    MqarOptions(length=256, pairs=32), Model(width=128, heads=2, layers=2, mlp_ratio=0), batch=64, steps=500, seeds=2
+    MqarOptions(length=256, pairs=32, evaluation=500),
+    Model(width=128, heads=2, layers=2, mlp_ratio=0),
+    batch=64,
+    steps=500,
+    seeds=2,
 )
 TINY = Grid(
     MqarOptions(length=16, pairs=2, vocabulary=16, evaluation=16),

@@ -63,7 +63,8 @@ def peer_layer(grid: Grid, name: str, device: str) -> nn.Module:
         case "delta_net":
             return layers.DeltaNet(hidden_size=width, num_heads=heads)
         case "simple_gla":
-            return layers.SimpleGatedLinearAttention(hidden_size=width, num_heads=heads)
+            simple: Any = importlib.import_module("fla.layers.simple_gla")
+            return simple.SimpleGatedLinearAttention(hidden_size=width, num_heads=heads)
         case "kda":
             return layers.KimiDeltaAttention(hidden_size=width, head_dim=sizes.key, num_heads=heads)
         case _:

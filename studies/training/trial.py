@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Training
 from archsearch.studies.tasks.task import Part, Task
+from archsearch.studies.training.card import training_on
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from archsearch.studies.training.graph import check_graphs
+from archsearch.studies.training.parallel import ParallelRun, Ranks, check_together
 from archsearch.studies.training.randomness import derive_seed
 from archsearch.studies.training.run import INITIALISATION, Run, Watch, typed_memory_errors
 
@@ -57,7 +59,8 @@ class Plan:
     entries: at least one. evaluations: how many, evenly spaced, besides those at the rungs. identity: plain data that a
     checkpoint must agree with to be gone on from. constants: values known without training, part of every record.
     graphs: see `Run`; values do not depend on it. part: which held-out data evaluations read; of the test data the
-    cost of every document is a fact of the trial too.
+    cost of every document is a fact of the trial too. ranks: this process among those that train the trial; None is
+    one process.
     """
 
     entries: Sequence[Entry]
@@ -70,6 +73,7 @@ class Plan:
     constants: Mapping[str, float] | None = None
     graphs: bool = False
     part: Part = Part.VALIDATION
+    ranks: Ranks | None = None
 
     def __post_init__(self) -> None:
         """Refuse graphs where there are none, before anything is written."""
@@ -203,6 +207,8 @@ class _Trial:
     def resume(self) -> None:
         """Go back to the newest checkpoint, if there is one."""
         kept = read_trial(self.plan, self.checkpoints)
+        if self.plan.ranks is not None:
+            check_together(self.plan.ranks, 0.0 if kept is None else kept.fraction)
         if kept is None:
             return
         for run in self.runs:
@@ -216,23 +222,31 @@ class _Trial:
     def advance(self, fraction: float, watch: Watch | None) -> None:
         """Train every run until `fraction`."""
         start = time.perf_counter()
-        for run in self.runs:
-            run.advance(fraction, watch)
+        with training_on(self.plan.device):
+            for run in self.runs:
+                run.advance(fraction, watch)
         self.fraction = fraction
         self.seconds += time.perf_counter() - start
 
     def evaluate(self) -> dict[str, float]:
         """The values of all tasks, and the constants."""
         values = dict(self.plan.constants or {})
-        for run in self.runs:
-            values |= run.evaluate(self.plan.part)
+        with training_on(self.plan.device):
+            for run in self.runs:
+                values |= run.evaluate(self.plan.part)
         return values
 
     def keep(self) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, of several processes the first; none goes on before it is written."""
+        ranks = self.plan.ranks
+        if ranks is not None and not ranks.is_first:
+            ranks.wait()
+            return
         steps = {run.task.name: run.step for run in self.runs}
         tensors = {run.task.name: run.tensors() for run in self.runs}
         write_trial(self.plan, self.checkpoints, State(self.fraction, self.seconds, steps, tensors))
+        if ranks is not None:
+            ranks.wait()
 
     def facts(self) -> Facts:
         device = self.plan.device
@@ -254,4 +268,7 @@ class _Trial:
 def _build_run(plan: Plan, entry: Entry) -> Run:
     """The run of an entry from its first step."""
     model = build_entry(plan, entry.task)
-    return Run(entry.task, model, plan.training, entry.tokens, plan.seed, plan.device, graphs=plan.graphs)
+    given = (entry.task, model, plan.training, entry.tokens, plan.seed, plan.device)
+    return (
+        Run(*given, graphs=plan.graphs) if plan.ranks is None else ParallelRun(plan.ranks, *given, graphs=plan.graphs)
+    )

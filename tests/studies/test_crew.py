@@ -84,7 +84,7 @@ def test_a_superseded_trial_leaves_without_a_word_and_the_others_go_on(tmp_path:
 
 def test_a_trial_that_diverges_is_unstable_and_the_others_are_complete(tmp_path: Path) -> None:
     trials = [Trial(GRID, "delta_net", rate, 0) for rate in (1e-3, 1e30, 1e-2)]
-    assert not work_together(study(tmp_path, trials), BODY)
+    assert work_together(study(tmp_path, trials), BODY)
     assert outcomes(tmp_path) == ["complete", "unstable", "complete"]
 
 
@@ -142,7 +142,7 @@ def test_a_hung_trial_is_killed_and_departs_no_more(tmp_path: Path, executor: Lo
 
 
 def test_the_grid_runs_as_a_study_and_in_a_plain_loop() -> None:
-    found = measure_study(GRID, "cpu", 1, 1)
+    found = measure_study(GRID, "cpu", 1, 8)
     assert found["complete"] == found["trials"] == GRID.trials == 8
     assert sum(found["shares"].values()) == pytest.approx(1.0)
     measured = {"studies": [found], "peer": {"delta_net": measure_rule(GRID, "delta_net", 1, "cpu")}}
@@ -159,3 +159,20 @@ def test_shares_that_no_process_can_take_are_refused() -> None:
     assert str(error.value) == "resources.together must be >= 1; got 0"
     with pytest.raises(ConfigError, match=r"^resources\.ray_address needs resources\.workers ray"):
         Resources(ray_address="auto", workers="local")
+
+
+def test_actors_of_ray_carry_crews(tmp_path: Path) -> None:
+    from archsearch.studies.ray_crews import RayCrews
+
+    crews = RayCrews(lambda given: TrainingBody(given.cpus), Resources(gpus=0.0), together=2)
+    try:
+        assignments = study(tmp_path, four())
+        for assignment in assignments[:2]:
+            crews.start(assignment)
+        over = crews.departures(60)
+        while len(over) < 2:
+            over += crews.departures(60)
+        assert [departure.cause for departure in over] == [""] * 2
+    finally:
+        crews.close()
+    assert outcomes(tmp_path) == ["complete"] * 2 + [""] * 2

@@ -1,6 +1,7 @@
 """The driver, with trials of arithmetic in threads: every trial ends once, truthfully told, whatever its body does."""
 
 import math
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -363,8 +364,8 @@ def test_a_trial_crowded_out_of_a_shared_gpu_is_tried_once_more_alone(
         finally:
             live.discard(clerk.number)
 
-    executor = run(body, trials=3)
-    assert [(a.number, a.attempt, a.alone) for a in executor.started if a.number in (1, 2)] == [
+    executor = run(body, trials=3, slots=3)
+    assert sorted((a.number, a.attempt, a.alone) for a in executor.started if a.number in (1, 2)) == [
         (1, 1, False),
         (1, 2, True),
         (2, 1, False),
@@ -372,3 +373,40 @@ def test_a_trial_crowded_out_of_a_shared_gpu_is_tried_once_more_alone(
     ]
     assert beside == [set()]
     assert outcomes(tmp_path / "study")[1:3] == ["complete", "out_of_memory"]
+
+
+def test_a_stopped_study_travels_as_one_archive_and_goes_on_elsewhere(
+    run: Run, toy: ModuleType, tmp_path: Path
+) -> None:
+    run(trials=6, directory="whole")
+
+    def asking(clerk: Clerk) -> Facts:
+        if clerk.number == 3:
+            clerk.record(1 / 16, {"loss": toy.quality(clerk.proposal["choices"]), "cost": 1.0}, 0.0)
+            StudyDirectory(tmp_path / "study").ask_to_stop(now=False)
+            clerk.goes_on(1 / 16)
+        return toy.ToyBody(0.0)(clerk)
+
+    assert not run(asking, trials=6).killed
+    assert [trial.result() is None for trial in StudyDirectory(tmp_path / "study").trials().values()][-1]
+    archive = shutil.make_archive(str(tmp_path / "travels"), "tar", tmp_path / "study")
+    shutil.rmtree(tmp_path / "study")
+    shutil.unpack_archive(archive, tmp_path / "elsewhere/deep")
+    executor = run(trials=6, directory="elsewhere/deep")
+    assert executor.started[0].number == 3 and executor.started[0].attempt == 2
+    assert summary(tmp_path / "elsewhere/deep") == summary(tmp_path / "whole")
+    told_of = [path for path in (tmp_path / "elsewhere/deep").rglob("*.json*") if str(tmp_path) in path.read_text()]
+    assert told_of == [], "no file names the place where the study was"
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/proc/study", "a study needs a directory that can be made; /proc/study cannot: No such file or directory"),
+        ("/dev/null/study", "a study needs a directory that can be made; /dev/null/study cannot: Not a directory"),
+    ],
+)
+def test_a_directory_that_cannot_be_is_refused_in_one_line(run: Run, place: str, message: str) -> None:
+    with pytest.raises(StudyError) as error:
+        run(trials=1, directory=place)
+    assert str(error.value) == f"{message}; choose another"

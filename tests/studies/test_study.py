@@ -150,6 +150,17 @@ def test_the_ranking_is_printed_with_the_winner_as_an_equation(
     assert "gated_delta_net" in printed and "Winner: trial" in printed and "Sₜ₋₁" in printed
     commands.best(str(study.path), json=True)
     assert json.loads(capsys.readouterr().out)[0]["rank"] == 1
+    commands.pareto(str(study.path), json=True)
+    front = json.loads(capsys.readouterr().out)
+    assert front and {"trial", "name", "recall", "recall_low", "bits_per_byte"} <= set(front[0])
+    winner = read_evidence(study).winner
+    assert winner is not None and winner.number in [place["trial"] for place in front]
+    commands.pareto(str(study.path), json=False)
+    assert "recall" in capsys.readouterr().out
+    commands.stop(str(study.path), now=False)
+    assert capsys.readouterr().out.startswith(f"No driver runs in {study.path}. Go on with: archsearch study resume")
+    commands.status(str(study.path), json=False, once=True)
+    assert "5 of 5 trials ended; driver: " in capsys.readouterr().out
     commands.status(str(study.path), json=True)
     assert json.loads(capsys.readouterr().out)["ended"] == 5
 
@@ -195,6 +206,20 @@ def test_choices_are_told_in_words() -> None:
         ),
         (["model.heads=3", "baselines=[]"], ConfigError, "no model can be built for the plainest point: width must be"),
         (["backend=cuda"], ConfigError, "backend must be one of"),
+        (
+            ["storage=postgresql://me:secret@host/db"],
+            ConfigError,
+            "storage must be without a password, which the study's files would keep; got postgresql://me:***@host/db",
+        ),
+        (["storage=sqlite:////nonexistent/x.db"], StudyError, "storage must be journal or the URL of a database that"),
+        (["sampler.kind=cmaes"], ConfigError, "sampler.kind cmaes takes one objective; got 2 (recall, bits_per_byte)"),
+        (
+            ["sampler.kind=grid"],
+            ConfigError,
+            "sampler.kind grid needs finitely many values; rule/residual=fixed",
+        ),
+        (["sampler.kind=tpa"], ConfigError, "sampler.kind must be one of"),
+        (["resources={gpus: 0, processes: 100}"], ConfigError, "a batch needs a sequence for each of 100 processes"),
         (["resources.cpus=4096"], StudyError, "a trial needs 4096 CPUs; this machine has"),
         (["resources.gpus=4096"], StudyError, "a trial needs 4096 GPUs; this machine has"),
         (["graphs=true", "resources.gpus=0"], ConfigError, "graphs need trials with a GPU; got resources.gpus 0"),

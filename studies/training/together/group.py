@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from archsearch.errors import ConfigError
 from archsearch.mixers.models.language_model import LanguageModel
@@ -18,6 +19,7 @@ from archsearch.spaces.options import Training
 from archsearch.studies.outcomes import Unstable
 from archsearch.studies.tasks.task import Forward, Part, Task
 from archsearch.studies.tasks.text import Text
+from archsearch.studies.training.card import training_on
 from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import half_precision, steps_of
 from archsearch.studies.training.together.folding import fold, why_not_folded
@@ -72,16 +74,15 @@ def train_together(members: Sequence[Member], end: End, *, most: int | None = No
 class _Trial:
     """A member, and how far it has come."""
 
-    def __init__(self, number: int, member: Member, layouts: Mapping[str, Layout]) -> None:
+    def __init__(self, number: int, member: Member, first: "_FirstRows") -> None:
         self.number, self.plan, self.supervisor = number, member.plan, member.supervisor
         self.checkpoints = member.checkpoints
         self.fraction, self.seconds = 0.0, 0.0
         self.lanes: dict[str, Lane] = {}
         for entry in self.plan.entries:
             name = entry.task.name
-            weights = layouts[name].row(dict(build_entry(self.plan, entry.task).named_parameters()))
-            plan = self.plan
-            self.lanes[name] = Lane.fresh(layouts[name], weights, plan.training, plan.seed, plan.device)
+            plan, layout = self.plan, first.layouts[name]
+            self.lanes[name] = Lane.fresh(layout, first.row(plan, entry.task), plan.training, plan.seed, plan.device)
 
     def resume(self) -> None:
         """Go back to the newest checkpoint, if there is one."""
@@ -104,6 +105,21 @@ class _Trial:
         return next((lane.fault for lane in self.lanes.values() if lane.fault), "")
 
 
+class _FirstRows:
+    """Rows of parameters before the first step; those of one seed are drawn once."""
+
+    def __init__(self, layouts: Mapping[str, Layout]) -> None:
+        self.layouts = layouts
+        self._drawn: dict[tuple[str, int], Tensor] = {}
+
+    def row(self, plan: Plan, task: Task) -> Tensor:
+        """[P] of the model of a task, on the CPU."""
+        key = (task.name, plan.seed)
+        if key not in self._drawn:
+            self._drawn[key] = self.layouts[task.name].row(dict(build_entry(plan, task).named_parameters()))
+        return self._drawn[key]
+
+
 class _Group:
     """The trials that still train, and the batched models of those that trained last."""
 
@@ -113,7 +129,7 @@ class _Group:
         self.device = plan.device
         self.models = {entry.task.name: _folded(plan, entry.task) for entry in plan.entries}
         self.courses = {entry.task.name: _course(plan, entry.task, entry.tokens, threads) for entry in plan.entries}
-        layouts = {name: Layout.of(model) for name, model in self.models.items()}
+        first = _FirstRows({name: Layout.of(model) for name, model in self.models.items()})
         self.grid = evaluation_grid(plan.evaluations, members[0].supervisor.rung_fractions)
         self.due = evaluation_grid(1, members[0].supervisor.rung_fractions)
         self.times = Times(len(members))
@@ -122,7 +138,7 @@ class _Group:
         self.stacked: list[_Trial] = []
         self.live: list[_Trial] = []
         for number, member in enumerate(members):
-            trial = _Trial(number, member, layouts)
+            trial = _Trial(number, member, first)
             if self._holds(trial, trial.resume):
                 self.live.append(trial)
 
@@ -204,14 +220,14 @@ class _Group:
     def _trained(self, trials: list[_Trial], target: float) -> tuple[list[dict[str, float] | Exception], float]:
         """The values of every trial at `target`, or what its evaluation raised; seconds of training of one trial."""
         self._stack(trials)
-        with self.times.spent("training"):
+        with training_on(self.device), self.times.spent("training"):
             began = time.perf_counter()
             for name, stack in self.stacks.items():
                 stack.advance(round(target * self.courses[name].steps))
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             seconds = (time.perf_counter() - began) / len(trials)
-        with self.times.spent("evaluating"):
+        with training_on(self.device), self.times.spent("evaluating"):
             return self._evaluate(trials), seconds
 
     def _stack(self, trials: list[_Trial]) -> None:

@@ -111,10 +111,10 @@ class Stack:
             lane.step = self.step
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """Tokens [B, T] on the CPU, the same for all -> [R, B, T, vocabulary]."""
+        """Tokens [B, T] on the CPU, the same for all -> [R, B, T, vocabulary], in the type of the products."""
         with torch.no_grad(), typed_memory_errors():
             hidden = self._hidden(tokens.to(self.device, non_blocking=True), shared=True)
-            logits = self._headed(hidden.flatten(1, 2)).float()
+            logits = self._headed(hidden.flatten(1, 2))
         return logits.view(self.rows, *tokens.shape, -1)
 
     def _take(self, block: Block) -> None:
