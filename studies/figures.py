@@ -1,12 +1,13 @@
 """The drawings of a study: objectives against each other, curves while training, the course of the search."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archsearch.report.page import Block, Figure, Section
 from archsearch.report.plots import Line, Mark, plot
 from archsearch.report.scales import Axis
 from archsearch.studies.evidence import Evidence, Row
+from archsearch.studies.findings import Arm, arms
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.wording import is_share, shown, spoken
@@ -127,27 +128,48 @@ def _curve(evidence: Evidence, row: Row, name: str, palette: _Palette) -> Line:
 
 
 def search_course(evidence: Evidence) -> list[Section]:
-    """The first objective's best so far, proposal by proposal, of each sampler."""
-    name, way = next(iter(evidence.objectives.items()))
-    better = max if way is Direction.MAXIMIZE else min
-    lines: list[Line] = []
-    for tone, sampler in (("tone0", "tpe"), ("tone2", "random")):
-        best: list[tuple[float, float]] = []
-        rows = [r for r in evidence.ended(Outcome.COMPLETE) if r.sampler == sampler]
-        for row in rows:
-            value = row.values[name]
-            best.append((float(row.number), value if not best else better(best[-1][1], value)))
-        if best:
-            lines.append(Line(best, tone, f"best of {sampler}", stepped=True))
-    tones = _palette(evidence).tones
+    """The first objective, trial by trial, and the best of each sampler for the device time that it took."""
+    name = next(iter(evidence.objectives))
+    palette = _palette(evidence)
     marks = [
-        Mark(float(row.number), row.values[name], tones[row.number], hint=_hint(evidence, row))
+        Mark(float(row.number), row.values[name], palette.tones[row.number], hint=_hint(evidence, row))
         for row in evidence.ended(Outcome.COMPLETE)
     ]
     if len(marks) < 2:
         return []
-    drawing = plot(Axis("trial"), _axis(name), lines=lines, marks=marks, summary=f"{name} by trial number")
-    return [Section("The search", [Figure(drawing, _search_caption(evidence))])]
+    drawing = plot(Axis("trial"), _axis(name), marks=marks, summary=f"{name} by trial number")
+    return [Section("The search", [Figure(drawing, _search_caption(evidence)), *_arms(evidence, name)])]
+
+
+def _arms(evidence: Evidence, name: str) -> list[Block]:
+    found = [arm for arm in arms(evidence) if arm.course]
+    if len(found) < 2:
+        return []
+    lines = [
+        Line(
+            [*arm.course, (arm.seconds, arm.course[-1][1])], f"tone{2 * i % 8}", f"best of {arm.sampler}", stepped=True
+        )
+        for i, arm in enumerate(found)
+    ]
+    drawing = plot(
+        Axis("device seconds of the sampler's trials"), _axis(name), lines=lines, summary=f"best {name} by device time"
+    )
+    return [Figure(drawing, _arms_caption(found, name, evidence.objectives[name]))]
+
+
+def _arms_caption(found: Sequence[Arm], name: str, way: Direction) -> str:
+    """Which sampler was ahead when the one with the least time had spent it."""
+    seconds = min(arm.seconds for arm in found)
+    reached = {arm.sampler: value for arm in found if (value := arm.best_by(seconds)) is not None}
+    said = ", ".join(f"{sampler} {shown(name, value)}" for sampler, value in reached.items())
+    control = reached.pop("random", None)
+    verdict = ""
+    if control is not None and reached:
+        best = max(reached.values()) if way is Direction.MAXIMIZE else min(reached.values())
+        ahead = best > control if way is Direction.MAXIMIZE else best < control
+        verdict = " The search was ahead of chance." if ahead else " The search was not ahead of chance."
+    spent = f"Best {spoken(name)} so far for the device time spent. At {seconds:.0f} s each"
+    return f"{spent}: {said}.{verdict} One seed each."
 
 
 def _search_caption(evidence: Evidence) -> str:

@@ -181,6 +181,44 @@ def _pearson(one: Sequence[int], other: Sequence[int]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Arm:
+    """The proposals of one sampler. course: (device seconds so far, best of the first objective so far), stopped and
+    failed trials paid for too; seconds: of all of them.
+    """
+
+    sampler: str
+    trials: int
+    seconds: float
+    course: Sequence[tuple[float, float]]
+
+    def best_by(self, seconds: float) -> float | None:
+        """The best once so many seconds were spent; None if nothing was complete by then."""
+        found = [value for spent, value in self.course if spent <= seconds]
+        return found[-1] if found else None
+
+
+def arms(evidence: Evidence) -> list[Arm]:
+    """What each sampler found for its device time, a structure's other rates with the proposal that they belong to."""
+    name, way = next(iter(evidence.objectives.items()))
+    better = min if way is Direction.MINIMIZE else max
+    samplers = {row.number: row.sampler for row in evidence.rows}
+    parts: dict[str, list[Row]] = {}
+    for row in evidence.rows:
+        if not row.is_baseline and row.outcome is not Outcome.DUPLICATE:
+            parts.setdefault(samplers.get(row.number if row.leader is None else row.leader, ""), []).append(row)
+    found: list[Arm] = []
+    for sampler, rows in parts.items():
+        spent, course = 0.0, list[tuple[float, float]]()
+        for row in rows:
+            spent += row.seconds
+            if row.outcome is Outcome.COMPLETE:
+                value = row.values[name]
+                course.append((spent, better(value, course[-1][1]) if course else value))
+        found.append(Arm(sampler, len(rows), spent, course))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """Of some trials. seconds: of training on their devices, the part of lost attempts that was not repeated too."""
 

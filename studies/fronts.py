@@ -3,6 +3,7 @@
 Points are tuples in which smaller is better; `losses` turns an objective's values into that form.
 """
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
@@ -123,6 +124,8 @@ def _exclusive(index: int, chosen: Array) -> float:
 
 def _volume(points: Array) -> float:
     """The volume between points and the reference, by slices along the last objective."""
+    if points.shape[1] == 3:
+        return _sweep(points[np.argsort(points[:, -1], kind="stable")].tolist())
     points = np.unique(points, axis=0)
     points = points[~_domination(points).any(axis=0)]
     if points.shape[1] == 1:
@@ -132,3 +135,23 @@ def _volume(points: Array) -> float:
     points = points[np.argsort(points[:, -1], kind="stable")]
     depths = np.append(points[1:, -1], REFERENCE) - points[:, -1]
     return sum(float(depth) * _volume(points[: i + 1, :-1]) for i, depth in enumerate(depths) if depth > 0)
+
+
+def _sweep(points: Sequence[Sequence[float]]) -> float:
+    """The volume of points of three objectives, sorted by the last: an area that grows while the last one rises."""
+    xs: list[float] = []
+    ys: list[float] = []
+    area = total = 0.0
+    last = points[0][2]
+    for x, y, z in points:
+        total, last = total + area * (z - last), z
+        i = bisect.bisect_left(xs, x)
+        if (i and ys[i - 1] <= y) or (i < len(xs) and xs[i] == x and ys[i] <= y):
+            continue
+        j, start, top = i, x, ys[i - 1] if i else REFERENCE
+        while j < len(xs) and ys[j] >= y:
+            area += (xs[j] - start) * (top - y)
+            start, top, j = xs[j], ys[j], j + 1
+        area += ((xs[j] if j < len(xs) else REFERENCE) - start) * (top - y)
+        xs[i:j], ys[i:j] = [x], [y]
+    return total + area * (REFERENCE - last)

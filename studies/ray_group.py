@@ -1,5 +1,6 @@
 """Attempts of trials that have several processes: a group of Ray actors on one node, which begin and end together."""
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,4 +116,5 @@ class _Rank:
 
     def run(self, assignment: Assignment, rank: int, world: int) -> bool:
         """Carry out its part; whether it ended well."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
         return work_as_rank(assignment, self._body, rank, world)

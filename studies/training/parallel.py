@@ -105,7 +105,7 @@ class ParallelRun(Run):
         check_shares(self.sequences, ranks.world, graphs=graphs)
         self._ranks = ranks
         devices = [self.device] if self.device.type == "cuda" else None
-        self._shared: nn.Module = DistributedDataParallel(self.model, device_ids=devices, broadcast_buffers=False)
+        self._shared: nn.Module = DistributedDataParallel(self.model, device_ids=devices)
 
     def evaluate(self, part: Part = Part.VALIDATION) -> dict[str, float]:
         """The task's values, from the first process; nothing from the others."""

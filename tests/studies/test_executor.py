@@ -1,11 +1,16 @@
 """What trials may use, and how many fit; attempts on a real Ray are in test_kill.py."""
 
+import time
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from archsearch.errors import CheckpointError, ConfigError, StudyError
+from archsearch.studies.clerk import Clerk
 from archsearch.studies.executor import Resources
-from archsearch.studies.ray_executor import cause_of, needed_slots, slots, with_gpus
+from archsearch.studies.ray_executor import RayExecutor, cause_of, needed_slots, slots, with_gpus
 
 MACHINE = [{"CPU": 8.0, "GPU": 2.0}]
 
@@ -59,3 +64,24 @@ def test_a_lost_attempt_is_told_in_the_words_of_what_ended_it() -> None:
     error = RayTaskError("run", "a traceback\nof many lines", full).as_instanceof_cause()
     assert cause_of(error) == "CheckpointError: no checkpoint of 2 tokens in a: the disk is full"
     assert cause_of(ActorDiedError()).startswith("ActorDiedError: The actor died")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:1", "127.0.0.1:99999"])
+def test_an_address_where_no_cluster_answers_is_told_soon_and_in_one_line(address: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(StudyError) as error:
+        RayExecutor(lambda given: _never, Resources(ray_address=address))
+    assert time.monotonic() - began < 10
+    assert str(error.value) == (
+        f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
+        "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
+    )
+
+
+def test_a_client_of_a_distant_cluster_is_refused() -> None:
+    with pytest.raises(StudyError, match=r"must be HOST:PORT or auto; got ray://head:10001: run the driver on a node"):
+        RayExecutor(lambda given: _never, Resources(ray_address="ray://head:10001"))
+
+
+def _never(clerk: Clerk) -> Mapping[str, Any]:
+    raise AssertionError("no trial runs")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from archsearch.studies.evidence import Evidence, Row
-from archsearch.studies.findings import costs, importances, rate_curves, rung_worth
+from archsearch.studies.figures import search_course
+from archsearch.studies.findings import arms, costs, importances, rate_curves, rung_worth
 from archsearch.studies.findings_page import importance_section, rate_section, rate_warning, rung_section
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
@@ -123,6 +124,25 @@ def test_too_few_free_passes_say_nothing() -> None:
     (worth,) = rung_worth(evidence_of(rows), [decision(i, float(i), i) for i in range(2)])
     assert worth.correlation is None and worth.passes == 2
     assert rung_section(evidence_of(rows), []) == []
+
+
+def test_samplers_are_compared_at_equal_device_time() -> None:
+    rows = [
+        row(0, {}, 5.0, origin="baseline:gdn", sampler="enqueued"),
+        row(1, {}, 3.0, sampler="random"),
+        row(2, {}, 9.0, Outcome.STOPPED, sampler="tpe"),
+        row(3, {}, 2.0, sampler="tpe"),
+        row(4, {}, 1.0, sampler="enqueued", leader=3),
+        row(5, {}, 4.0, sampler="random"),
+    ]
+    guided, control = sorted(arms(evidence_of(rows)), key=lambda arm: arm.sampler != "tpe")
+    assert (guided.trials, guided.seconds, guided.course) == (3, 6.0, [(4.0, 2.0), (6.0, 1.0)])
+    assert (control.trials, control.course) == (2, [(2.0, 3.0), (4.0, 3.0)])
+    assert (guided.best_by(3.9), guided.best_by(4.0), control.best_by(9.0)) == (None, 2.0, 3.0)
+    page = search_course(evidence_of(rows))[0].html()
+    assert "At 4 s each: random 3.000, tpe 2.000. The search was ahead of chance." in page
+    slow = [replace(r, seconds=9.0) if r.sampler == "tpe" else r for r in rows]
+    assert "ahead of chance" not in search_course(evidence_of(slow))[0].html()
 
 
 def test_costs_add_up() -> None:

@@ -1,12 +1,15 @@
 """Rungs decide by rank among all that came, once, and remember it; fronts order several objectives."""
 
+import itertools
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from archsearch.errors import ConfigError, StudyError
 from archsearch.studies import records
-from archsearch.studies.fronts import Direction, dominates, front, ranking
+from archsearch.studies.fronts import Direction, _volume, dominates, front, place, ranking
 from archsearch.studies.rungs import RungOptions, Rungs, rung_tokens
 
 LOSS = {"loss": Direction.MINIMIZE}
@@ -80,6 +83,24 @@ def test_inside_a_front_the_larger_volume_comes_first() -> None:
 def test_three_objectives_are_ranked_by_volume_too() -> None:
     points = [(0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.2, 0.2, 0.2)]
     assert ranking(points)[0] == 3
+
+
+@pytest.mark.parametrize("objectives", [1, 2, 3, 4])
+def test_volumes_are_those_of_the_cells_that_points_dominate(objectives: int) -> None:
+    draw = random.Random(objectives)
+    for count in range(1, 9):
+        points = np.array([[draw.randint(0, 5) / 5 for _ in range(objectives)] for _ in range(count)])
+        corners = itertools.product(np.arange(11) / 10, repeat=objectives)  # lower corners of cells as wide as 0.1
+        cells = sum(
+            any(all(p <= c + 1e-9 for p, c in zip(q, corner, strict=True)) for q in points) for corner in corners
+        )
+        assert _volume(points) == pytest.approx(cells * 0.1**objectives)
+
+
+def test_a_place_is_that_of_the_whole_ranking() -> None:
+    draw = random.Random(0)
+    points = [(draw.randint(0, 9) / 9, draw.random(), draw.random()) for _ in range(40)]
+    assert [ranking(points)[place(points, i)] for i in range(40)] == list(range(40))
 
 
 def test_one_objective_is_ranked_by_value_then_age() -> None:
