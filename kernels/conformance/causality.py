@@ -10,15 +10,15 @@ from torch import Tensor
 
 from archsearch.dsl import Kind
 from archsearch.kernels.conformance.handover import without_slopes_after
-from archsearch.kernels.conformance.inputs import Inputs
+from archsearch.kernels.conformance.inputs import Inputs, losing
 from archsearch.kernels.conformance.sensitivity import Sensitivity
 from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, relative_error, token_loop
 from archsearch.kernels.conformance.tolerances import LEAK
 from archsearch.kernels.conformance.verdict import Verdict, worst
 
 NAME = "future_does_not_leak"
-WEAK, STRONG = -0.5, -100.0
-"""Log decays of a token: 64 weak ones leave e^-32 of a channel, a strong one leaves nothing."""
+WEAK = -0.5
+"""A log decay of a token: 64 of them leave e^-32 of a channel."""
 
 
 def future_does_not_leak(setting: Setting) -> Verdict:
@@ -62,10 +62,10 @@ def _strengthened(setting: Setting, last: int) -> list[Verdict]:
     """Everything a hundredfold, after a decay that is strong already, and where the change brings the first."""
     limit, place, signs = LEAK[setting.dtype], f"tokens after {last} changed", _named(setting, Kind.SIGN)
     inputs, later = _drawn(setting, last)
-    strong, weak = _strong(setting, inputs, last), _weak(setting, inputs)
+    strong, weak = losing(setting.form, inputs, [last]), _weak(setting, inputs)
     before = differentiate(setting.compiled(), strong)
     after = differentiate(setting.compiled(), strong.mapped(_changed(last, 100.0, later, signs)))
-    lost = _changed(last, 100.0, _strong(setting, later, last + 1), signs)
+    lost = _changed(last, 100.0, losing(setting.form, later, [last + 1]), signs)
     switched = differentiate(setting.compiled(), weak.mapped(lost))
     return [
         Verdict(NAME, _moved(after, before, last), limit, f"{place} after a strong decay"),
@@ -99,21 +99,6 @@ def _weak(setting: Setting, inputs: Inputs) -> Inputs:
     names = _named(setting, Kind.LOG_DECAY)
     least = WEAK / len(setting.form.decays)
     return inputs.mapped(lambda name, x: x.clamp(min=least) if name in names else x)
-
-
-def _strong(setting: Setting, inputs: Inputs, at: int) -> Inputs:
-    """The first channel of token `at` is lost, of each decay that has channels."""
-    decays = (operand for operand in setting.form.operands if operand.kind is Kind.LOG_DECAY)
-    names = {operand.name for operand in decays if operand.per == "channel"}
-
-    def strong(name: str, x: Tensor) -> Tensor:
-        if name not in names:
-            return x
-        changed = x.clone()
-        changed[:, at, :, 0] = STRONG
-        return changed
-
-    return inputs.mapped(strong)
 
 
 def _changed(last: int, factor: float, later: Inputs, kept: Collection[str]) -> Callable[[str, Tensor], Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -22,6 +22,10 @@ COUNTED = 8.0
 """How much more than of anything else the initial state has in a normaliser's column: divisors then stand on both sides
 of their least.
 """
+
+
+LOST = -100.0
+"""A log decay that leaves nothing."""
 
 
 class Difficulty(Enum):
@@ -126,6 +130,21 @@ def draw(
     slope_shape = (shape.batch, shape.tokens, shape.value_heads, shape.value_dim)
     output_slope = _normal(generator, slope_shape).to(device=device, dtype=dtype)
     return Inputs(tensors, state, output_slope, _normal(generator, state_shape).to(device=device, dtype=wide))
+
+
+def losing(form: NormalForm, inputs: Inputs, tokens: Collection[int]) -> Inputs:
+    """Inputs with the first channel lost at some tokens, of each decay that has channels: others go on as they were."""
+    names = {operand.name for operand in form.operands if operand.kind is Kind.LOG_DECAY and operand.per == "channel"}
+    places = torch.tensor(sorted(tokens), device=inputs.initial_state.device)
+
+    def lost(name: str, x: Tensor) -> Tensor:
+        if name not in names:
+            return x
+        changed = x.clone()
+        changed[:, places, :, 0] = LOST
+        return changed
+
+    return inputs.mapped(lost)
 
 
 def _adding(form: NormalForm) -> list[tuple[str, str]]:

@@ -208,7 +208,7 @@ def test_planted_fault_is_seen(fault: Fault, rule: str, monkeypatch: pytest.Monk
 def test_planted_fault_is_seen_through_widened_bounds(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "chunkwise", _changed(monkeypatch, fault.right, fault.wrong))
     verdict = run_conformance(SENSITIVE, "torch", dtype=torch.bfloat16, properties=[AGREES])[0]
-    assert verdict.error > 2 * verdict.bound
+    assert not verdict.error <= 2 * verdict.bound  # NaN is no error within bounds
 
 
 WEAK_ROUNDED = (

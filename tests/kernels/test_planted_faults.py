@@ -295,6 +295,35 @@ KERNELS = (
         "q_delta eda_scalar",
         STEPS,
     ),
+    # chunks whose decays are strong
+    Fault(
+        "strong_far_pairs_lost",
+        "solve_strong",
+        "for level in tl.range(4, LEVELS",
+        "for level in tl.range(5, LEVELS",
+        "gla kda",
+    ),
+    Fault(
+        "strong_reads_not_decayed_to_the_pair",
+        "solve_strong",
+        "asked = (read_rows * spread(left, 2)).to(DT)",
+        "asked = read_rows.to(DT)",
+        "gla kda",
+    ),
+    Fault(
+        "strong_gradient_of_residuals_halved",
+        "gradients_strong",
+        "d_residual += tl.where(late, d_mixed, 0.0)",
+        "d_residual += tl.where(late, 0.5 * d_mixed, 0.0)",
+        "kda gdn2",
+    ),
+    Fault(
+        "strong_edge_forgets_its_writes",
+        "gradients_strong",
+        "edge = edge * tl.sum(remains, 0) + tl.sum(early_rows * d_write, 0)",
+        "edge = edge * tl.sum(remains, 0)",
+        "gla kda",
+    ),
 )
 """In the templates, as filled for a rule; seen under Triton's interpreter."""
 
@@ -544,7 +573,7 @@ def test_a_line_that_is_gone_fails_loudly() -> None:
 
 def test_every_fault_is_planted_in_two_rules() -> None:
     every = (*KERNELS, *PIECES, *COMPILED, *PASSES)
-    assert len({fault.name for fault in every}) == len(every) == 66
+    assert len({fault.name for fault in every}) == len(every) == 70
     assert all(len(set(fault.rules.split())) == 2 for fault in every)
 
 
