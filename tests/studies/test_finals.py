@@ -194,6 +194,12 @@ def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.Capture
     assert {row["seeds"] for row in rows} == {6} and len(rows) == 3
 
 
+def test_the_luckiest_seed_of_finals_is_not_exported_unasked(finals: StudyDirectory, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"the best of them would be the luckiest: name a trial, as .*trials/00000"):
+        commands.export(str(finals.path), str(tmp_path / "module"), overwrite=False, name=None)
+    assert not (tmp_path / "module").exists()
+
+
 def test_a_finished_search_says_what_to_run_next(
     search: StudyDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
