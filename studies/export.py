@@ -73,6 +73,11 @@ def find_trained(source: Path) -> Trained:
 
 def _of_study(directory: StudyDirectory, number: int | None, source: Path) -> Trained:
     evidence = read_evidence(directory)
+    if evidence.entrants and number is None:
+        raise StudyError(
+            f"{source} trained each entrant on several seeds, and the best of them would be the luckiest: name a trial,"
+            f" as {directory.trial(0).path}; archsearch study best {directory.path} says which entrant to take"
+        )
     ranking = [row for _, row in evidence.ranking if number is None or row.number == number]
     if not ranking:
         raise _untrained(source)

@@ -27,6 +27,7 @@ from archsearch.studies.findings_page import (
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
+from archsearch.studies.rate_page import swept_section
 from archsearch.studies.rates import RATE
 from archsearch.studies.rungs import Decision, read_decisions
 from archsearch.studies.verdict_page import aa_words, pareto_section, verdict_sections
@@ -130,6 +131,7 @@ def _of_finals(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) ->
     return [
         *verdict_sections(evidence, concluded, aa),
         *pareto_section(evidence, concluded),
+        *swept_section(evidence, concluded, names_by_hash()),
         *learning_curves(evidence),
         *rules_section(rows, names_by_hash()),
     ]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from archsearch.errors import ArchsearchError, ConfigError, StudyError
+from archsearch.report.tables import Table
 from archsearch.studies import commands
 from archsearch.studies.aa import Setting
 from archsearch.studies.comparison import Word
@@ -22,6 +23,8 @@ from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pareto import places
 from archsearch.studies.pool import pool_of, read_pool, write_figures
+from archsearch.studies.rate_page import swept, swept_section
+from archsearch.studies.rates import RATE
 from archsearch.studies.report import KEPT_AA, aa_beside, write_report
 from archsearch.studies.run import read_study_config, run_study
 from archsearch.studies.status import read_status
@@ -191,6 +194,12 @@ def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.Capture
     assert {row["seeds"] for row in rows} == {6} and len(rows) == 3
 
 
+def test_the_luckiest_seed_of_finals_is_not_exported_unasked(finals: StudyDirectory, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"the best of them would be the luckiest: name a trial, as .*trials/00000"):
+        commands.export(str(finals.path), str(tmp_path / "module"), overwrite=False, name=None)
+    assert not (tmp_path / "module").exists()
+
+
 def test_a_finished_search_says_what_to_run_next(
     search: StudyDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -357,6 +366,25 @@ def test_a_failed_seed_stays_in_the_verdict() -> None:
     assert concluded is not None
     found = concluded.of("better")["loss"]
     assert found.word is Word.UNDECIDED and found.reason == "not every seed has a value: better, seed 6 unstable"
+
+
+def test_entrants_at_several_rates_make_curves() -> None:
+    rows: list[Row] = []
+    for rate, loss in (("0.1", 1.0), ("0.01", 2.0), ("0.001", 4.0)):
+        for s in range(6):
+            one = row(f"base {rate}" if rate != "0.01" else "base", s, loss + NOISE[s], 1.0)
+            choices = {"rule/decay": "scalar", RATE: rate, "seed": s}
+            rows.append(replace(one, choices=choices, learning_rate=float(rate)))
+    rows.append(replace(row("base 0.1", 6, 9.0, 1.0, Outcome.UNSTABLE), choices=rows[0].choices, learning_rate=0.1))
+    concluded = conclude(evidence_of(rows))
+    assert concluded is not None
+    (curve,) = swept(concluded, {})
+    assert (curve.name, [rate for rate, _ in curve.standings]) == ("scalar decay", [0.001, 0.01, 0.1])
+    assert curve.best("loss", Direction.MINIMIZE) == (0.1, "highest")
+    section = swept_section(evidence_of(rows), concluded, {})[0]
+    assert "Loss is best at an end of the rates: scalar decay: 0.1, the highest." in section.html()
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert [r["failed"] for r in table.rows] == [0, 0, 1]
 
 
 def test_unfinished_finals_are_undecided_by_count() -> None:
