@@ -31,15 +31,18 @@ class TrainingBody:
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
-        shares = 0 < self.gpus < 1 and not clerk.alone
         self.settle_in(alone=clerk.alone)
         try:
             plan, known = self.planned(clerk)
             return {**train_trial(plan, clerk.trial.checkpoints, clerk), **known}
         except torch.OutOfMemoryError as error:
-            if shares:
-                raise CrowdedOut(str(error).splitlines()[0]) from error
-            raise
+            raise self.crowded_out(error, alone=clerk.alone) from error
+
+    def crowded_out(self, error: Exception, *, alone: bool) -> Exception:
+        """What an error of a trial is: running out of memory beside others on a GPU is no fault of its rule yet."""
+        if isinstance(error, torch.OutOfMemoryError) and 0 < self.gpus < 1 and not alone:
+            return CrowdedOut(str(error).partition("\n")[0])
+        return error
 
     def settle_in(self, trials: int = 1, *, alone: bool = False) -> None:
         """Take the threads and the share of the GPU's memory that so many trials in this process have; alone: all."""

@@ -44,8 +44,9 @@ def _head(found: StudyCheck) -> Iterator[str]:
     built = [point.variant_hash for point in found.points if point.variant_hash]
     variants = f"{len(set(built))} distinct variants"
     yield f"checked: {baselines} baselines and {which}: {variants}; {len(found.bad)} cannot be built"
-    most = found.tokens * (found.trials + baselines)
-    yield f"a trial: {found.tokens:,} tokens; {found.trials} trials and {baselines} baselines: at most {most:,}"
+    most = found.tokens * (found.trials + baselines) * found.rates
+    rates = f", each at {found.rates} learning rates" if found.rates > 1 else ""
+    yield f"a trial: {found.tokens:,} tokens; {found.trials} trials and {baselines} baselines{rates}: at most {most:,}"
     seconds = [point.seconds for point in found.points if point.seconds is not None]
     if seconds:
         yield f"measured before: about {sum(seconds) / len(seconds):,.0f} s a trial, one at a time"

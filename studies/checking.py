@@ -48,13 +48,16 @@ class CheckedPoint:
 
 @dataclass(frozen=True, slots=True)
 class StudyCheck:
-    """A study before it runs. whole: whether `points` are all structures. tokens: of one trial, all its tasks."""
+    """A study before it runs. whole: whether `points` are all structures. tokens: of one trial, all its tasks.
+    rates: at how many learning rates each structure is trained.
+    """
 
     plan: Plan
     census: Census
     targets: Targets
     tokens: int
     trials: int
+    rates: int
     whole: bool
     points: tuple[CheckedPoint, ...]
 
@@ -87,7 +90,8 @@ def check_study(
     named = [checker.checked(name, _drawn(space, choices)) for name, choices in plan.baselines.items()]
     drawn = _structures(space) if whole else _random_points(space, most, config.seeds.search)
     points = [checker.checked(_name(choices, whole=whole), (choices, point)) for choices, point in drawn]
-    return StudyCheck(plan, counts, asked, plan.total_tokens, config.trials, whole, (*named, *points))
+    rates = 1 if config.entrants else max(1, len(config.learning_rates))
+    return StudyCheck(plan, counts, asked, plan.total_tokens, config.trials, rates, whole, (*named, *points))
 
 
 Drawn = tuple[Mapping[str, Chosen], Point | ArchsearchError]

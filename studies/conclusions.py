@@ -10,6 +10,7 @@ from archsearch.studies.comparison import Contest, Documents, Interval, Judgemen
 from archsearch.studies.entrants import Role
 from archsearch.studies.evidence import Evidence, Row
 from archsearch.studies.outcomes import Outcome
+from archsearch.studies.training.timing import STEP_TIME
 from archsearch.studies.wording import is_share
 
 SHARE_BAND = 0.01
@@ -100,9 +101,14 @@ def _contest(evidence: Evidence, entrant: Standing, baseline: Standing, objectiv
         values=[row.values[objective] for row, _ in pairs],
         against=[row.values[objective] for _, row in pairs],
         band=tie_band(objective, evidence.plan["fixed"].get("ties", {})),
-        failed=_failed([*entrant.rows, *baseline.rows]),
+        failed=_failed([*entrant.rows, *baseline.rows]) or _measured_once(objective),
         documents=_documents(evidence, objective, pairs),
     )
+
+
+def _measured_once(objective: str) -> str:
+    """Why an objective that all seeds of a structure share cannot be judged from them; empty for others."""
+    return "one measurement a structure stands for all" if objective == STEP_TIME else ""
 
 
 def _failed(rows: Sequence[Row]) -> str:

@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from archsearch.studies.body import TrainingBody
 from archsearch.studies.clerk import Assignment, Clerk, Superseded, fail, work
 from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.outcomes import CrowdedOut, Unstable
+from archsearch.studies.outcomes import Unstable
 from archsearch.studies.structure import structure_of
 from archsearch.studies.training.together.group import Member, train_together
 from archsearch.studies.training.trial import Plan, train_trial
@@ -73,7 +71,7 @@ def work_together(assignments: Sequence[Assignment], body: TrainingBody) -> bool
             continue
         groups.setdefault(structure_of(clerk.number, clerk.proposal), []).append(fellow)
     for fellows in groups.values():
-        _train(fellows, body.threads, told)
+        _train(fellows, body, told)
     return told.clean
 
 
@@ -109,12 +107,15 @@ class _Told:
             raise
 
 
-def _train(fellows: Sequence[_Fellow], threads: int, told: _Told) -> None:
-    """Carry trials of one structure to their ends."""
+def _train(fellows: Sequence[_Fellow], body: TrainingBody, told: _Told) -> None:
+    """Carry trials of one structure to their ends. What runs out of memory on a shared GPU is tried again alone."""
 
     def end(place: int, how: Mapping[str, Any] | Exception) -> None:
         fellow = fellows[place]
-        told.end(fellow.clerk, how if isinstance(how, Exception) else {**how, **fellow.known})
+        if isinstance(how, Exception):
+            told.end(fellow.clerk, body.crowded_out(how, alone=False))
+        else:
+            told.end(fellow.clerk, {**how, **fellow.known})
 
     try:
         if len(fellows) == 1:
@@ -122,12 +123,10 @@ def _train(fellows: Sequence[_Fellow], threads: int, told: _Told) -> None:
             end(0, train_trial(fellows[0].plan, clerk.trial.checkpoints, clerk))
         else:
             members = [Member(fellow.plan, fellow.clerk.trial.checkpoints, fellow.clerk) for fellow in fellows]
-            train_together(members, end, threads=max(threads, DRAWING_THREADS))
+            train_together(members, end, threads=max(body.threads, DRAWING_THREADS))
     except Exception as error:
         if told.lost is not None:
             raise
-        crowded = isinstance(error, torch.OutOfMemoryError) and len(fellows) > 1
-        how = CrowdedOut(str(error).splitlines()[0]) if crowded else error
         for fellow in fellows:
             if fellow.clerk.number not in told.ended:
-                told.end(fellow.clerk, how)
+                told.end(fellow.clerk, body.crowded_out(error, alone=False))

@@ -56,7 +56,8 @@ class Patience:
 
     poll: between two looks at the files. back_off, longest_back_off: before a lost attempt is begun again, doubled each
     time. attempts: attempts without progress before a trial is given up. silence: the least time without a new line
-    after which a trial hangs; the time is `silence_factor` medians of the study's own intervals where that is longer.
+    after which a trial hangs; the time is `silence_factor` medians of the study's own intervals where that is longer,
+    and `silence_factor` times `silence` until there are five.
     """
 
     poll: float = 0.05
@@ -263,7 +264,6 @@ class Driver:
             "origin": origin,
             "sampler": sampler if origin == PROPOSAL and leader is None else "enqueued",
             "leader": leader,
-            "seed_index": 0,
             "duplicate_of": earlier,
             "variant_hash": point.variant_hash,
             **point.record(),
@@ -365,9 +365,8 @@ class Driver:
 
     def _end_hung_trials(self) -> None:
         """Kill trials that wrote nothing for too long: once more, then they have timed out."""
-        limit = self.patience.silence
-        if len(self._intervals) >= 5:
-            limit = max(limit, self.patience.silence_factor * statistics.median(self._intervals))
+        usual = statistics.median(self._intervals) if len(self._intervals) >= 5 else self.patience.silence
+        limit = max(self.patience.silence, self.patience.silence_factor * usual)
         for number, live in list(self._live.items()):
             if not live.present or time.monotonic() - live.heard < limit:
                 continue

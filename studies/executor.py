@@ -17,7 +17,8 @@ class Resources:
     starts one on this machine. time_limit: seconds after which no new trial begins; None is no limit. workers: what
     carries trials, "ray" or processes of this machine, "local". together: how many trials that differ in seed and rates
     alone may train as one batched model in one process; None is as many as share a GPU, one without a GPU.
-    processes: of one trial, which share its batches; None is one a GPU.
+    processes: of one trial, which share its batches; None is one a GPU. silence: the least seconds without a new
+    evaluation after which a trial hangs; ten times as long until five evaluations say how long one takes.
     """
 
     cpus: int = 1
@@ -28,6 +29,7 @@ class Resources:
     workers: Literal["ray", "local"] = "ray"
     together: int | None = None
     processes: int | None = None
+    silence: float = 600.0
 
     @property
     def ranks(self) -> int:
@@ -50,6 +52,8 @@ class Resources:
             raise ConfigError(f"resources.together must be >= 1; got {self.together}")
         if self.workers == "local" and self.ray_address is not None:
             raise ConfigError("resources.ray_address needs resources.workers ray; got local; leave one of them out")
+        if self.silence <= 0:
+            raise ConfigError(f"resources.silence must be > 0 seconds; got {self.silence}")
         if self.time_limit is not None and self.time_limit <= 0:
             raise ConfigError(f"resources.time_limit must be > 0 seconds; got {self.time_limit}")
 

@@ -129,7 +129,7 @@ def _origin(evidence: Evidence, row: Row, task: str) -> Origin:
             "study": str(evidence.plan["fixed"]["space_hash"])[:16],
             "number": row.number,
             "task": task,
-            "seed": evidence.plan["fixed"]["seed"],
+            "seed": row.seed,
             "tokens": row.tokens,
             "choices": dict(row.choices),
             "versions": dict(evidence.plan["versions"]),

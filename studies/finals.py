@@ -75,7 +75,7 @@ def _ties(directory: Path, config: StudyConfig) -> dict[str, float]:
     record = records.read_json(directory / AA_FOLDER / FIGURES_FILE) or {}
     found = cast(Mapping[str, Mapping[str, float]], record.get("objectives", {}))
     measured = {name: max(tie_band(name, config.ties), each["half_width"]) for name, each in found.items()}
-    return {**measured, **config.ties}
+    return {**config.ties, **measured}
 
 
 def choose_entrants(evidence: Evidence, config: StudyConfig) -> dict[str, Entrant]:

@@ -134,8 +134,13 @@ class LocalExecutor:
         if worker in self._idle:
             self._idle.remove(worker)
         worker.compiled.add(structure)
+        try:
+            worker.connection.send((group, self._body))
+        except OSError:  # it died while it had nothing to do
+            self._bury(worker)
+            self._begin(group)
+            return
         worker.group, worker.ended = group, set()
-        worker.connection.send((group, self._body))
         self._busy.append(worker)
 
     def _take_back(self) -> None:

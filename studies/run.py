@@ -21,7 +21,7 @@ from archsearch.studies import records
 from archsearch.studies.board import check_tensorboard
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.driver import Limits
+from archsearch.studies.driver import Limits, Patience
 from archsearch.studies.engine import carry_out
 from archsearch.studies.entrants import SEED, enqueued, entrant_points, entrant_records, resolve_seeded
 from archsearch.studies.executor import Executor, Resources
@@ -82,6 +82,7 @@ def run_study(
         suggest=suggesting,
         executor=lambda: (workers or workers_of)(config),
         limits=Limits(config.trials, config.resources.time_limit),
+        patience=Patience(silence=config.resources.silence),
         storage=config.storage,
         announce=announce,
         on_look=on_look,

@@ -11,14 +11,13 @@ from archsearch.studies.proposals import Verdict
 from archsearch.studies.rungs import Rungs
 
 LEAST_CONSTRAINT = 0.001
-FACTS = ("rule_hash", "variant_hash", "space_hash", "origin", "sampler", "seed_index", "duplicate_of")
+FACTS = ("rule_hash", "variant_hash", "space_hash", "origin", "sampler", "duplicate_of")
 MEASURED_FACTS = (
     "parameters",
     "flops_per_token",
     "state_bytes",
     "tokens_per_second",
     "peak_memory",
-    "compile_seconds",
     "gpu",
 )
 

@@ -71,12 +71,13 @@ def measure_study(grid: Grid, device: str, gpus: int, lanes: int) -> dict[str, A
     finally:
         workers.close()
         shutil.rmtree(room)
+    complete = sum(result.outcome.value == "complete" for result in results)
     return {
         "trials": len(results),
-        "complete": sum(result.outcome.value == "complete" for result in results),
+        "complete": complete,
         "gpus": gpus if on_gpu else 0,
         "seconds": seconds,
-        "trials_per_gpu_hour": len(results) / seconds * 3600 / gpus,
+        "trials_per_gpu_hour": complete / seconds * 3600 / gpus,
         "outside the clock": {"start of processes": ready, "short study that compiles": compiling},
         "recall": sorted(result.values.get("recall", 0.0) for result in results),
         **_shares(results, seconds),
@@ -97,5 +98,4 @@ def _shares(results: list[Result], seconds: float) -> dict[str, Any]:
         "workers": len(processes),
         "groups": len(groups),
         "shares": {**shares, "rest": 1 - sum(shares.values())},
-        "seconds a worker": {what: value / max(1, len(processes)) for what, value in spent.items()},
     }

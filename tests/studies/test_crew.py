@@ -5,19 +5,23 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from archsearch.errors import ConfigError, StudyError
 from archsearch.mixers.models.options import Model
+from archsearch.studies import crew
 from archsearch.studies.body import TrainingBody
 from archsearch.studies.clerk import Assignment
 from archsearch.studies.crew import gathered, work_together
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.executor import Departure, Resources
 from archsearch.studies.local_executor import LocalExecutor
+from archsearch.studies.outcomes import CrowdedOut
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.throughput.__main__ import table
 from archsearch.studies.throughput.as_study import measure_study
@@ -97,6 +101,22 @@ def test_a_variant_that_cannot_be_built_ends_alone(tmp_path: Path) -> None:
     assert outcomes(tmp_path) == ["complete", "compile_error", "complete"]
 
 
+def test_memory_that_others_have_is_no_fault_of_a_rule_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(members: Any, end: Any, **_: Any) -> None:
+        end(1, torch.OutOfMemoryError("CUDA out of memory"))
+
+    monkeypatch.setattr(crew, "train_together", out_of_memory)
+    planned = TrainingBody.planned
+    monkeypatch.setattr(TrainingBody, "planned", lambda _, clerk: planned(BODY, clerk))
+    monkeypatch.setattr(TrainingBody, "settle_in", lambda *_, **__: None)
+    with pytest.raises(CrowdedOut):
+        work_together(study(tmp_path, four()), replace(BODY, gpus=0.25))
+    assert outcomes(tmp_path) == [""] * 4
+    error = torch.OutOfMemoryError("")
+    assert BODY.crowded_out(error, alone=False) is error
+    assert replace(BODY, gpus=0.25).crowded_out(error, alone=True) is error
+
+
 def wait_for(executor: LocalExecutor, count: int) -> list[Departure]:
     found: list[Departure] = []
     end = time.monotonic() + 60
@@ -130,6 +150,17 @@ def test_a_killed_process_loses_its_trials_and_nothing_else(tmp_path: Path, exec
     assert outcomes(tmp_path / "next") == ["complete"] * 4
 
 
+def test_a_process_that_died_while_it_had_nothing_to_do_is_replaced(tmp_path: Path, executor: LocalExecutor) -> None:
+    executor.warm_up(1)
+    (worker,) = executor._idle
+    worker.process.kill()
+    worker.process.join()
+    for assignment in study(tmp_path, four()):
+        executor.start(assignment)
+    assert [d.cause for d in wait_for(executor, 4)] == [""] * 4
+    assert outcomes(tmp_path) == ["complete"] * 4
+
+
 def test_a_hung_trial_is_killed_and_departs_no_more(tmp_path: Path, executor: LocalExecutor) -> None:
     slow = Grid(GRID.task, GRID.model, GRID.batch, 4000, 2, GRID.names, GRID.rates)
     for assignment in study(tmp_path, four(grid=slow)[:2], slow):
@@ -144,7 +175,7 @@ def test_a_hung_trial_is_killed_and_departs_no_more(tmp_path: Path, executor: Lo
 def test_the_grid_runs_as_a_study_and_in_a_plain_loop() -> None:
     found = measure_study(GRID, "cpu", 1, 8)
     assert found["complete"] == found["trials"] == GRID.trials == 8
-    assert sum(found["shares"].values()) == pytest.approx(1.0)
+    assert found["shares"]["training"] > 0 and found["shares"]["rest"] >= 0
     measured = {"studies": [found], "peer": {"delta_net": measure_rule(GRID, "delta_net", 1, "cpu")}}
     lines = table(json.loads(json.dumps(measured)))
     assert lines[0].startswith("CPU: 8 of 8 trials in ")

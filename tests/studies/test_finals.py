@@ -10,7 +10,7 @@ import pytest
 
 from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.report.tables import Table
-from archsearch.studies import commands
+from archsearch.studies import commands, conclusions
 from archsearch.studies.aa import Setting
 from archsearch.studies.comparison import Word
 from archsearch.studies.conclusions import conclude, tie_band
@@ -18,16 +18,18 @@ from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.entrants import Entrant, Role, Seeds
 from archsearch.studies.evidence import Evidence, Row, read_evidence
-from archsearch.studies.finals import aa_config, finals_config
+from archsearch.studies.finals import _ties, aa_config, finals_config
 from archsearch.studies.fronts import Direction
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pareto import places
-from archsearch.studies.pool import pool_of, read_pool, write_figures
+from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, pool_of, read_pool, write_figures
 from archsearch.studies.rate_page import swept, swept_section
 from archsearch.studies.rates import RATE
 from archsearch.studies.report import KEPT_AA, aa_beside, write_report
 from archsearch.studies.run import read_study_config, run_study
 from archsearch.studies.status import read_status
+from archsearch.studies.tasks.registry import Tasks
+from archsearch.studies.tasks.text import TextOptions
 from archsearch.studies.training.configuration import read_config
 
 CONFIG = """
@@ -357,6 +359,22 @@ def test_the_front_says_who_is_beaten_for_certain() -> None:
     assert [name for name, place in placed.items() if place.on_front] == ["better"]
     assert placed["base"].beaten_by == ("better",) and placed["lucky"].beaten_by == ()
     assert placed["better"].row()["seeds"] == 6
+
+
+def test_a_band_is_never_below_what_equal_rules_differ_by(tmp_path: Path) -> None:
+    kept = tmp_path / AA_FOLDER / FIGURES_FILE
+    kept.parent.mkdir()
+    kept.write_text(json.dumps({"objectives": {"recall": {"half_width": 0.05}}}), encoding="utf-8")
+    config = StudyConfig(
+        "delta_family", Tasks(text=TextOptions()), tmp_path, ties={"recall": 0.01, "bits_per_byte": 0.02}
+    )
+    assert _ties(tmp_path, config) == {"recall": 0.05, "bits_per_byte": 0.02}
+    config = replace(config, ties={"recall": 0.1})
+    assert _ties(tmp_path, config) == {"recall": 0.1}
+
+
+def test_a_number_that_all_seeds_share_wins_nothing() -> None:
+    assert conclusions._measured_once("step_milliseconds") and not conclusions._measured_once("recall")
 
 
 def test_a_failed_seed_stays_in_the_verdict() -> None:

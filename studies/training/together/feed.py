@@ -37,10 +37,6 @@ class Block:
         """n."""
         return self.tokens.shape[1]
 
-    def to(self, device: torch.device) -> "Block":
-        """The block on a device."""
-        return Block(*(tensor.to(device, non_blocking=True) for tensor in (self.tokens, self.places, self.answers)))
-
 
 def blocks(task: Task, seeds: Sequence[int], sequences: int, first: int, last: int, threads: int) -> Iterator[Block]:
     """The batches of steps first .. last - 1 for `seeds` of the data, which are all different, on the CPU."""

@@ -20,9 +20,6 @@ from archsearch.studies.training.together.folding import Folding
 from archsearch.studies.training.together.lane import Lane
 from archsearch.studies.training.together.optimiser import RowAdamW, rate_table
 
-LOOK_EVERY = 64
-"""Steps between looks whether any replica is still finite, each of which waits for the device."""
-
 
 @dataclass(frozen=True, slots=True)
 class Course:
