@@ -253,6 +253,7 @@ def test_a_pool_is_kept_and_read_back(finals: StudyDirectory, tmp_path: Path) ->
         (["finalists=0"], ConfigError, "finalists must be >= 1; got 0"),
         (["seeds.finals=0"], ConfigError, "seeds.finals must be in 1 .. 999; got 0"),
         (["ties={recall: -1}"], ConfigError, "ties.recall must be >= 0; got -1"),
+        (["ties={recal: 0.01}"], ConfigError, "ties.recal is of no objective; the objectives are bits_per_byte"),
         (["against=kda"], ConfigError, "against must be one of gated_delta_net; got 'kda'"),
         (["entrants={kda: {}}"], ConfigError, "trials must be 0 beside entrants"),
         (["learning_rates=[0.1, 0.1]"], ConfigError, "learning_rates must differ; got 0.1 twice"),
