@@ -55,7 +55,13 @@ Source = Annotated[
     str,
     typer.Argument(metavar="CONFIG-OR-DIRECTORY", help="A YAML file, or the study's directory.", show_default=False),
 ]
-PATH_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
+UNUSABLE = (errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+"""Of a path that can be neither read nor written."""
+
+PATH_FAULTS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR),
+    *UNUSABLE,
+)
 """Of the disk or of a path that the user chose, never of archsearch."""
 
 Directory = Annotated[str, typer.Argument(metavar="DIRECTORY", help="The study's directory.", show_default=False)]
@@ -393,6 +399,9 @@ def _say(line: str, code: int) -> int:
 def _path_fault(fault: OSError) -> str:
     """A file system that refuses, in one line: where, why, what to do."""
     place = fault.filename or "a file"
+    if fault.errno in UNUSABLE:
+        again = "choose another path and run the same command again; nothing is lost"
+        return f"{place} cannot be used: {fault.strerror}; {again}"
     advice = "free some space" if fault.errno in (errno.ENOSPC, errno.EDQUOT) else "choose a path that can be written"
     return f"{place} cannot be written: {fault.strerror}; {advice} and run the same command again; nothing is lost"
 

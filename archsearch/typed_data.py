@@ -7,6 +7,7 @@ A field may be a number, text, bool, None, an Enum (by its value), a dataclass, 
 import dataclasses
 import difflib
 import functools
+import math
 import re
 import types
 import typing
@@ -189,12 +190,14 @@ class _Reader:
             return data
         if isinstance(hint, type) and issubclass(hint, Enum):
             return self.enum(hint, data, key)
-        if hint is Path and isinstance(data, str):
+        if hint is Path and isinstance(data, str) and data and "\0" not in data:
             return Path(data)
         if hint is float and isinstance(data, int) and not isinstance(data, bool):
             return float(data)
         if hint is int and isinstance(data, float) and data.is_integer():
             return int(data)
+        if hint is float and isinstance(data, float) and not math.isfinite(data):
+            raise self.wrong("a finite number", data, key)
         if hint in (bool, int, float, str) and type(data) is hint:
             return cast(object, data)
         raise self.wrong(_words(cast(object, hint)), data, key)

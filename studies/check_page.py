@@ -2,6 +2,7 @@
 
 import json as jsonlib
 from collections.abc import Iterator, Mapping
+from shlex import quote
 from typing import Any
 
 from rich import box
@@ -31,7 +32,7 @@ def print_check(found: StudyCheck, source: str, page: Console, *, json: bool) ->
             page.print(Text(f"over budget: {point.name}: {line}; it would not be trained", "yellow"))
     for point in found.bad:
         page.print(Text(f"bad point: {point.name}: {point.error}", "red"))
-    page.print(f"Next: archsearch study {'check' if found.bad else 'run'} {source}")
+    page.print(f"Next: archsearch study {'check' if found.bad else 'run'} {quote(source)}")
 
 
 def _head(found: StudyCheck) -> Iterator[str]:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from shlex import quote
 
 from rich import box
 from rich.console import Console
@@ -100,7 +101,7 @@ def train(config: str, overrides: Sequence[str]) -> None:
     for name, task in trial.tasks.build().items():
         beside = "; ".join(f"{what} {value:.4g}" for what, value in task.baselines().items())
         console.print(f"{name}: {task.objective.name} {result.values[task.objective.name]:.4g} ({beside})")
-    console.print(f"Next: archsearch export {trial.directory} exported")
+    console.print(f"Next: archsearch export {quote(str(trial.directory))} exported")
 
 
 def finals(directory: str, overrides: Sequence[str]) -> None:
@@ -156,7 +157,7 @@ def pareto(directory: str, *, json: bool) -> None:
     _print_table(table, shown_keys)
     if not front:
         console.print("No trial has reached its full budget yet.")
-    console.print(f"Next: archsearch study report {directory}")
+    console.print(f"Next: archsearch study report {quote(directory)}")
 
 
 def stop(directory: str, *, now: bool) -> None:
@@ -164,13 +165,13 @@ def stop(directory: str, *, now: bool) -> None:
     home = StudyDirectory(Path(directory))
     home.plan()
     if not is_held(home.lock):
-        console.print(f"No driver runs in {directory}. Go on with: archsearch study resume {directory}")
+        console.print(f"No driver runs in {directory}. Go on with: archsearch study resume {quote(directory)}")
         return
     home.ask_to_stop(now=now)
     console.print("Asked to stop; the running trials go on to their next checkpoints." if not now else "Asked to stop.")
     while is_held(home.lock):
         time.sleep(SECONDS_BETWEEN_LOOKS)
-    console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {directory}")
+    console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {quote(directory)}")
 
 
 def best(directory: str, *, json: bool) -> None:
@@ -182,10 +183,10 @@ def best(directory: str, *, json: bool) -> None:
         return
     if concluded is not None:
         _print_conclusions(concluded, evidence)
-        console.print(f"Next: archsearch study report {directory}")
+        console.print(f"Next: archsearch study report {quote(directory)}")
         return
     _print_ranking(evidence)
-    console.print(f"Next: archsearch study report {directory}")
+    console.print(f"Next: archsearch study report {quote(directory)}")
 
 
 def report(directory: str) -> None:
@@ -199,7 +200,8 @@ def export(source: str, target: str, *, overwrite: bool, name: str | None) -> No
     if not checks.passed:
         raise RuntimeError("\n".join(["the exported module fails its own test:", *checks.lines]))
     console.print(f"Exported to {home}: {len(checks.lines)} checks passed in a process without archsearch")
-    console.print(f"Next: cat {home}/README.md, or python {home}/selftest.py")
+    place = quote(str(home))
+    console.print(f"Next: cat {place}/README.md, or python {place}/selftest.py")
 
 
 def probe(source: str, text: str | None, out: str | None) -> None:
@@ -228,6 +230,7 @@ def _findings(layer: LayerProbe) -> str:
 def _carry_out(config: StudyConfig) -> None:
     """Run to the end, narrated; then what came out."""
     _introduce(config)
+    place = quote(str(config.directory))
     stopped: list[bool] = []
     try:
         directory = run_study(
@@ -237,10 +240,10 @@ def _carry_out(config: StudyConfig) -> None:
             on_stop=lambda: stopped.append(True),
         )
     except KeyboardInterrupt:
-        console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {config.directory}")
+        console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {place}")
         raise
     if stopped:
-        console.print(f"Stopped as asked; nothing is lost. Go on with: archsearch study resume {config.directory}")
+        console.print(f"Stopped as asked; nothing is lost. Go on with: archsearch study resume {place}")
         return
     evidence = read_evidence(directory)
     concluded = conclude(evidence)
@@ -253,8 +256,8 @@ def _carry_out(config: StudyConfig) -> None:
     if evidence.winner is not None:
         export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
     if config.baselines:
-        console.print(f"Next: archsearch study finals {directory.path}, on {config.seeds.finals} fresh seeds: who won")
-    console.print(f"Or: archsearch study resume {directory.path} trials={2 * config.trials or 8}, for more trials")
+        console.print(f"Next: archsearch study finals {place}, on {config.seeds.finals} fresh seeds: who won")
+    console.print(f"Or: archsearch study resume {place} trials={2 * config.trials or 8}, for more trials")
 
 
 def _introduce(config: StudyConfig) -> None:
@@ -339,4 +342,4 @@ def _print_table(table: Table, objectives: Collection[str]) -> None:
 def _print_status(found: Status) -> None:
     console.print(status_view(found))
     finished = found.ended >= found.wanted
-    console.print(f"Next: archsearch study {'best' if finished or found.driver else 'resume'} {found.directory}")
+    console.print(f"Next: archsearch study {'best' if finished or found.driver else 'resume'} {quote(found.directory)}")

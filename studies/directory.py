@@ -92,8 +92,10 @@ class TrialDirectory:
 
     def attempt(self) -> int:
         """The attempt that may write, from 1; 0 before the first."""
-        record = records.read_json(self.path / "attempt.json")
-        return 0 if record is None else int(cast(int, record["attempt"]))
+        path = self.path / "attempt.json"
+        record = records.read_json(path)
+        with records.read_as_written(path):
+            return 0 if record is None else int(cast(int, record["attempt"]))
 
     def raise_fence(self, attempt: int) -> None:
         """From now on only `attempt` may write."""
@@ -129,17 +131,20 @@ class TrialDirectory:
         merged: dict[int, Measurement] = {}
         for path in sorted(self.path.glob("metrics-*.jsonl"), key=_attempt_of):
             for line in records.read_lines(path):
-                measurement = Measurement(attempt=_attempt_of(path), **cast(dict[str, Any], line))
+                with records.read_as_written(path):
+                    measurement = Measurement(attempt=_attempt_of(path), **cast(dict[str, Any], line))
                 merged[measurement.tokens] = measurement
         return [merged[tokens] for tokens in sorted(merged)]
 
     def result(self) -> Result | None:
         """The trial's end; None while it has none, or while the one there is of an attempt shut out by the fence."""
-        record = records.read_json(self.path / "result.json")
+        path = self.path / "result.json"
+        record = records.read_json(path)
         if record is None:
             return None
-        fields: dict[str, Any] = {**record, "outcome": Outcome(record["outcome"])}
-        result = Result(**fields)
+        with records.read_as_written(path):
+            fields: dict[str, Any] = {**record, "outcome": Outcome(record["outcome"])}
+            result = Result(**fields)
         return result if result.attempt == self.attempt() else None
 
     def write_result(self, result: Result) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from archsearch.holes import Choose
+from archsearch.studies import records
 from archsearch.studies.clerk import Assignment
 from archsearch.studies.directory import Measurement, Result, StudyDirectory
 from archsearch.studies.executor import Departure, Executor
@@ -174,7 +175,8 @@ class Driver:
             if trial.path.exists() and trial.decision(decision.tokens) is None:
                 trial.write_decision(decision)
         for number, trial in self.directory.trials().items():
-            self._remember(number, trial.proposal() or {})
+            with records.read_as_written(trial.path / "trial.json"):
+                self._remember(number, trial.proposal() or {})
         if self._leaders:  # only the newest can be without its companions: they are enqueued before anything else
             newest = max(self._leaders.values())
             self._enqueue_companions(newest, self.directory.trial(newest).proposal() or {})

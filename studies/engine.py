@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from optuna.exceptions import StorageInternalError
@@ -108,7 +109,7 @@ def _storage_errors(directory: StudyDirectory, storage: str) -> Generator[None]:
     except StorageInternalError as error:
         raise StudyError(
             f"storage {without_password(storage)} no longer answers; what has ended stands in {directory.path}: "
-            f"go on with archsearch study resume {directory.path}"
+            f"go on with archsearch study resume {quote(str(directory.path))}"
         ) from error
 
 

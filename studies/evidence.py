@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from archsearch.studies import records
 from archsearch.studies.directory import Measurement, StudyDirectory
 from archsearch.studies.fronts import Direction, front, losses
 from archsearch.studies.outcomes import Outcome
@@ -119,7 +120,8 @@ class Evidence:
 def read_evidence(directory: StudyDirectory) -> Evidence:
     """Everything the files say now. StudyError if the directory holds no study."""
     plan = directory.plan()
-    objectives = {name: Direction(way) for name, way in plan["objectives"].items()}
+    with records.read_as_written(directory.path / "study.json"):
+        objectives = {name: Direction(way) for name, way in plan["objectives"].items()}
     hashes = {str(entrant["hash"]): name for name, entrant in plan.get("entrants", {}).items()}
     return Evidence(plan, objectives, [_row(directory, number, hashes) for number in directory.trials()])
 

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import cast
 
 from archsearch.errors import StudyError
@@ -13,6 +14,7 @@ from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.entrants import Entrant, Role
 from archsearch.studies.evidence import Evidence, Row, read_evidence
+from archsearch.studies.lock import is_held
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
 from archsearch.studies.run import read_study_config
@@ -108,11 +110,16 @@ def _check_finished(directory: Path, config: StudyConfig, evidence: Evidence) ->
     """StudyError unless finals would be fair: all of the search has ended, and there is a baseline and a rival."""
     if config.entrants:
         raise StudyError(f"finals are of a search; {directory} is already a study of entrants: read it with report")
+    if is_held(StudyDirectory(directory).lock):
+        raise StudyError(
+            f"finals need a finished search; a driver still runs in {directory}: wait for it, or "
+            f"archsearch study stop {quote(str(directory))}"
+        )
     unfinished = [row.number for row in evidence.rows if row.outcome is None]
     if unfinished:
         raise StudyError(
             f"finals need a finished search; trial {unfinished[0]} of {directory} has no end: "
-            f"archsearch study resume {directory}"
+            f"archsearch study resume {quote(str(directory))}"
         )
     lost = [name for name in config.baselines if name not in {r.name for r in evidence.judged if r.is_baseline}]
     if lost or not config.baselines:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from archsearch.errors import StudyError
+from archsearch.studies import records
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.fronts import Direction
 from archsearch.studies.rungs import RungOptions, rung_tokens
@@ -78,7 +79,9 @@ def begin_or_compare(directory: StudyDirectory, plan: Plan) -> None:
         directory.write_plan({**plan.record(), "study_name": name})
         return
     kept = directory.plan()
-    difference = first_difference(cast(dict[str, Any], kept["fixed"]), plan.fixed())
+    with records.read_as_written(directory.path / "study.json"):
+        fixed = cast(dict[str, Any], kept["fixed"])
+    difference = first_difference(fixed, plan.fixed())
     if difference is not None:
         key, old, new = _spelled(difference, kept.get("space"), plan.details.get("space"))
         raise StudyError(

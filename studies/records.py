@@ -4,9 +4,10 @@ A file is written beside its place, flushed, and moved there; a line counts once
 sees is therefore always something that was meant, whenever the writer died.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -84,6 +85,17 @@ def read_lines(path: Path) -> list[dict[str, object]]:
         return []
     lines = data[: data.rfind(b"\n") + 1].decode(errors="replace").split("\n")
     return [_object(line, path, f" line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+@contextlib.contextmanager
+def read_as_written(path: Path) -> Generator[None]:
+    """A block that takes apart what was read from `path`; DamagedError where something that was written is missing."""
+    try:
+        yield
+    except DamagedError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, f"one lacks what was written ({error})") from error
 
 
 def _object(text: str, path: Path, place: str) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 import yaml
@@ -322,7 +323,7 @@ def _question(evidence: Evidence, place: str) -> Section:
         **budgets,
         "rungs at tokens": ", ".join(f"{tokens:,}" for tokens in plan["rung_tokens"]),
         "seed": str(plan["fixed"]["seed"]),
-        "baselines": ", ".join(plan.get("baselines", {})) or "none",
+        "entrants" if evidence.entrants else "baselines": ", ".join(evidence.entrants or plan["baselines"]) or "none",
         "begun": str(plan["created"]),
         **{name: str(version) for name, version in plan["versions"].items()},
     }
@@ -336,6 +337,7 @@ def _question(evidence: Evidence, place: str) -> Section:
 
 def _repeating(evidence: Evidence, place: str) -> list[Block]:
     """The commands behind the page, and which file holds the numbers of each part."""
+    place = quote(place)
     commands = [f"archsearch study run {place}      # go on, or begin again from its configuration, below"]
     if not evidence.entrants:
         commands.append(f"archsearch study finals {place}   # fresh seeds, verdicts")

@@ -150,6 +150,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
     """The question of a study. SpaceError, ConfigError if it has no answer."""
     tokens = task_tokens(config.tasks, space.budget)
     objectives = _objectives(config, tasks)
+    _check_ties(config.ties, objectives)
     entrants = entrant_points(space, config.entrants)
     asked, shown = _of_entrants(config, entrants)
     if not entrants:
@@ -204,6 +205,13 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
             raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
     _check_measured([name for name in config.objectives if name not in (*own, *COUNTS, STEP_TIME)], tasks, list(own))
     return dict(config.objectives)
+
+
+def _check_ties(ties: Mapping[str, float], objectives: Mapping[str, Direction]) -> None:
+    """Whether each band is of an objective: a misspelt one would leave the default in force. ConfigError."""
+    for name in ties:
+        if name not in objectives:
+            raise ConfigError(f"ties.{name} is of no objective; the objectives are {', '.join(objectives)}")
 
 
 def _check_measured(names: Sequence[str], tasks: Mapping[str, Task], own: Sequence[str]) -> None:

@@ -11,14 +11,17 @@ from archsearch.errors import ConfigError, StudyError
 from archsearch.studies import records
 from archsearch.studies.fronts import Direction, losses, place
 
+MOST_RUNGS = 64
+"""Even where each only doubles the one before, so many part a budget of 2^63 tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class RungOptions:
     """How many rungs there are and how strict they are.
 
-    count: rungs, the full budget among them, >= 1 (1: no trial is stopped). eta: each rung is eta times the one before,
-    and the best 1/eta of a rung go on; > 1. min_peers: so many always go on first; None is 2 eta. free_pass_every:
-    every so many-th proposal runs to the end whatever its rank; 0 is none.
+    count: rungs, the full budget among them, 1 .. 64 (1: no trial is stopped). eta: each rung is eta times the one
+    before, and the best 1/eta of a rung go on; > 1. min_peers: so many always go on first; None is 2 eta.
+    free_pass_every: every so many-th proposal runs to the end whatever its rank; 0 is none.
     """
 
     count: int = 4
@@ -35,6 +38,8 @@ class RungOptions:
         ):
             if value < least:
                 raise ConfigError(f"rungs.{name} must be >= {least}; got {value}")
+        if self.count > MOST_RUNGS:
+            raise ConfigError(f"rungs.count must be <= {MOST_RUNGS}; got {self.count}; the first would see no token")
         if self.min_peers is not None and self.min_peers < 1:
             raise ConfigError(f"rungs.min_peers must be >= 1; got {self.min_peers}")
 
@@ -146,4 +151,6 @@ def rung_tokens(options: RungOptions, total_tokens: int) -> tuple[int, ...]:
 
 def read_decisions(log: Path) -> Sequence[Decision]:
     """The decisions of a rung log, oldest first."""
-    return [Decision(**line) for line in records.read_lines(log)]  # pyright: ignore[reportArgumentType]
+    lines = records.read_lines(log)
+    with records.read_as_written(log):
+        return [Decision(**line) for line in lines]  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,5 @@
 """How far a study has come, from its files alone, so that it can be asked beside the driver."""
 
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 from archsearch.studies import records
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, Row, read_evidence
+from archsearch.studies.lock import is_held
 from archsearch.studies.report import rung_summary
 from archsearch.studies.run import read_study_config
 from archsearch.studies.rungs import read_decisions
@@ -102,10 +102,4 @@ def _driver(directory: StudyDirectory) -> str | None:
     pid, host = int(str(holder["pid"])), str(holder["host"])
     if host != socket.gethostname():
         return f"last seen: process {pid} on {host}"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    return f"process {pid} on {host}"
+    return f"process {pid} on {host}" if is_held(directory.lock) else None

@@ -175,6 +175,12 @@ def raising(fault: BaseException):
             "runs/a/study.json cannot be written: No space left on device; free some space and run the same command "
             "again; nothing is lost",
         ),
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", "runs/aaa"),
+            2,
+            "runs/aaa cannot be used: File name too long; choose another path and run the same command again; "
+            "nothing is lost",
+        ),
         (KeyboardInterrupt(), 130, "Interrupted."),
         (
             ZeroDivisionError("division by zero"),

@@ -20,6 +20,7 @@ from archsearch.studies.entrants import Entrant, Role, Seeds
 from archsearch.studies.evidence import Evidence, Row, read_evidence
 from archsearch.studies.finals import _ties, aa_config, finals_config
 from archsearch.studies.fronts import Direction
+from archsearch.studies.lock import driver_lock
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pareto import places
 from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, pool_of, read_pool, write_figures
@@ -255,6 +256,7 @@ def test_a_pool_is_kept_and_read_back(finals: StudyDirectory, tmp_path: Path) ->
         (["finalists=0"], ConfigError, "finalists must be >= 1; got 0"),
         (["seeds.finals=0"], ConfigError, "seeds.finals must be in 1 .. 999; got 0"),
         (["ties={recall: -1}"], ConfigError, "ties.recall must be >= 0; got -1"),
+        (["ties={recal: 0.01}"], ConfigError, "ties.recal is of no objective; the objectives are bits_per_byte"),
         (["against=kda"], ConfigError, "against must be one of gated_delta_net; got 'kda'"),
         (["entrants={kda: {}}"], ConfigError, "trials must be 0 beside entrants"),
         (["learning_rates=[0.1, 0.1]"], ConfigError, "learning_rates must differ; got 0.1 twice"),
@@ -277,6 +279,29 @@ def test_a_bad_question_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_driver_lives_while_it_holds_the_lock_whoever_has_its_process_number_now(
+    search: StudyDirectory, tmp_path: Path
+) -> None:
+    import shutil
+
+    copy = StudyDirectory(tmp_path / "copy")
+    shutil.copytree(search.path, copy.path, ignore=shutil.ignore_patterns("finals"))
+    with driver_lock(copy.lock):
+        assert str(read_status(copy).driver).startswith("process ")
+    assert copy.lock.read_text() and read_status(copy).driver is None
+
+
+def test_the_next_command_can_be_copied_where_a_path_has_spaces(
+    search: StudyDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    copy = tmp_path / "two words"
+    shutil.copytree(search.path, copy, ignore=shutil.ignore_patterns("finals"))
+    commands.stop(str(copy), now=False)
+    assert f"archsearch study resume '{copy}'" in capsys.readouterr().out
+
+
 def test_finals_need_a_finished_search_with_its_baseline(
     search: StudyDirectory, finals: StudyDirectory, tmp_path: Path
 ) -> None:
@@ -285,6 +310,11 @@ def test_finals_need_a_finished_search_with_its_baseline(
     with pytest.raises(StudyError, match="is already a study of entrants"):
         finals_config(finals.path)
     shutil.copytree(search.path, tmp_path / "cut", ignore=shutil.ignore_patterns("finals"))
+    with (
+        driver_lock(tmp_path / "cut" / "driver.lock"),
+        pytest.raises(StudyError, match=r"a driver still runs in .*cut"),
+    ):
+        finals_config(tmp_path / "cut")
     (tmp_path / "cut" / "trials" / "00002" / "result.json").unlink()
     with pytest.raises(StudyError, match=r"finals need a finished search; trial 2 of .* has no end"):
         finals_config(tmp_path / "cut")

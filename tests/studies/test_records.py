@@ -3,12 +3,16 @@
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from archsearch.errors import StudyError
 from archsearch.studies import records
+from archsearch.studies.directory import StudyDirectory, TrialDirectory
+from archsearch.studies.evidence import read_evidence
+from archsearch.studies.rungs import read_decisions
 
 
 class Fault(Exception):
@@ -85,3 +89,31 @@ def test_a_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"line": 1}\n{"line": \n{"line": 3}\n')
     with pytest.raises(StudyError, match=r"a\.jsonl must hold JSON objects; line 2 is no JSON: restore it"):
         records.read_lines(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "read"),
+    [
+        ("attempt.json", "{}", lambda trial: trial.attempt()),
+        ("result.json", "{}", lambda trial: trial.result()),
+        ("result.json", '{"outcome": "splendid"}', lambda trial: trial.result()),
+        ("metrics-1.jsonl", "{}\n", lambda trial: trial.curve()),
+        ("rungs.jsonl", "{}\n", lambda trial: read_decisions(trial.path / "rungs.jsonl")),
+    ],
+)
+def test_a_file_that_lacks_what_was_written_is_named(
+    tmp_path: Path, name: str, text: str, read: Callable[[TrialDirectory], object]
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(StudyError) as error:
+        read(TrialDirectory(tmp_path))
+    said = str(error.value)
+    assert said.startswith(f"{tmp_path / name} must hold JSON objects; one lacks what was written (")
+    assert said.endswith("): restore it from a copy of the study") and "\n" not in said
+
+
+@pytest.mark.parametrize(("path", "text"), [("study.json", "{}"), ("study.json", '{"objectives": {"recall": "up"}}')])
+def test_a_study_without_its_question_is_named(tmp_path: Path, path: str, text: str) -> None:
+    (tmp_path / path).write_text(text)
+    with pytest.raises(StudyError, match=r"study\.json must hold JSON objects; one lacks what was written"):
+        read_evidence(StudyDirectory(tmp_path))

@@ -111,6 +111,7 @@ def test_one_objective_is_ranked_by_value_then_age() -> None:
     ("options", "message"),
     [
         ({"count": 0}, "rungs.count must be >= 1; got 0"),
+        ({"count": 10**9}, "rungs.count must be <= 64; got 1000000000; the first would see no token"),
         ({"eta": 1}, "rungs.eta must be >= 2; got 1"),
         ({"free_pass_every": -1}, "rungs.free_pass_every must be >= 0; got -1"),
         ({"min_peers": 0}, "rungs.min_peers must be >= 1; got 0"),

@@ -29,6 +29,7 @@ class Example:
     pairs: tuple[int, ...] | int = 4
     sources: Mapping[str, LowRank | Wide] = field(default_factory=dict[str, LowRank | Wide])
     limit: float | None = None
+    folder: Path = Path("runs")
 
 
 def written(folder: Path, text: str) -> Path:
@@ -70,9 +71,13 @@ MISTAKES = {
     "rule: gdn\ntraining: {learning_rte: 1}\n": (
         "unknown key training.learning_rte in FILE; did you mean training.learning_rate?"
     ),
-    "rule: gdn\nzzz: 1\n": "unknown key zzz in FILE; known keys here: limit, pairs, rule, sources, training",
+    "rule: gdn\nzzz: 1\n": "unknown key zzz in FILE; known keys here: folder, limit, pairs, rule, sources, training",
     "rule: gdn\ntraining: {learning_rate: fast}\n": "training.learning_rate must be a number; got 'fast' in FILE",
     "rule: gdn\ntraining: {learning_rate: true}\n": "training.learning_rate must be a number; got True in FILE",
+    "rule: gdn\ntraining: {clip: .inf}\n": "training.clip must be a finite number; got inf in FILE",
+    "rule: gdn\nlimit: .nan\n": "limit must be a number or null; got nan in FILE",
+    "rule: gdn\nfolder: ''\n": "folder must be a path; got '' in FILE",
+    'rule: gdn\nfolder: "a\\0b"\n': "folder must be a path; got 'a\\x00b' in FILE",
     "rule: gdn\ntraining: {batch_tokens: 1.5}\n": "training.batch_tokens must be an integer; got 1.5 in FILE",
     "rule: gdn\ntraining: {schedule: wds}\n": ("training.schedule must be one of wsd, cosine; got 'wds' in FILE"),
     "rule: gdn\ntraining: {learning_rate: -1}\n": "training.learning_rate must be > 0; got -1.0 (in FILE)",
