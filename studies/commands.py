@@ -49,7 +49,7 @@ WIDTH = 120
 SECONDS_BETWEEN_LINES = 20.0
 """Between two lines of progress."""
 
-BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate")
+BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate", "reason")
 """Columns of the ranking that a terminal shows, beside the objectives."""
 
 VERDICT_BRIEF = ("entrant", "verdict", "mean", "difference", "low", "high", "p", "seeds")

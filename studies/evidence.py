@@ -1,13 +1,15 @@
 """What a study's files say, as rows: trials with their ends and curves, in order of merit. Reads files only."""
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from archsearch.studies import records
 from archsearch.studies.directory import Measurement, StudyDirectory
 from archsearch.studies.fronts import Direction, front, losses
+from archsearch.studies.naming import choice_words, differing, name_words
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.rates import without_rate
 
@@ -20,6 +22,9 @@ class Row:
 
     leader: the trial of the same structure that this one goes with, at another learning rate.
     seed: the fresh seed of an entrant's trial; None in a search, where all share one. entrant: its name.
+    words: its choices, as they tell it from the other trials. duplicate_of: the trial that was the same variant.
+    model: sizes of the model, as trial.json has them. wall: seconds by the clock that its attempts took, as far as
+    they are written, other trials of the same worker included.
     """
 
     number: int
@@ -41,6 +46,10 @@ class Row:
     leader: int | None = None
     seed: int | None = None
     entrant: str | None = None
+    words: str = ""
+    duplicate_of: int | None = None
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    wall: float | None = None
 
     @property
     def is_baseline(self) -> bool:
@@ -49,8 +58,10 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The baseline's name, or the rule's choices in words."""
-        return self.origin.removeprefix(BASELINE) if self.is_baseline else choice_words(self.choices)
+        """The baseline's name, or the choices in words."""
+        if self.is_baseline:
+            return self.origin.removeprefix(BASELINE)
+        return self.words or choice_words(self.choices)
 
     @property
     def structure(self) -> str:
@@ -116,6 +127,22 @@ class Evidence:
         """The trials of one class."""
         return [row for row in self.rows if row.outcome is outcome]
 
+    def why_unranked(self, row: Row) -> str:
+        """Why a trial has no place in the ranking; empty if it has one."""
+        share = row.tokens / int(self.plan["rung_tokens"][-1])
+        match row.outcome:
+            case None:
+                return f"has not ended: {share:.0%} of its budget"
+            case Outcome.STOPPED:
+                return f"stopped at {share:.0%} of its budget: others were better there"
+            case Outcome.DUPLICATE:
+                return f"the same variant as trial {row.duplicate_of}"
+            case Outcome.COMPLETE:
+                best = next(each for each in self.judged if each.structure == row.structure)
+                return "" if best.number == row.number else f"better as trial {best.number}, at another learning rate"
+            case _:
+                return row.message or row.outcome.value
+
 
 def read_evidence(directory: StudyDirectory) -> Evidence:
     """Everything the files say now. StudyError if the directory holds no study."""
@@ -123,17 +150,10 @@ def read_evidence(directory: StudyDirectory) -> Evidence:
     with records.read_as_written(directory.path / "study.json"):
         objectives = {name: Direction(way) for name, way in plan["objectives"].items()}
     hashes = {str(entrant["hash"]): name for name, entrant in plan.get("entrants", {}).items()}
-    return Evidence(plan, objectives, [_row(directory, number, hashes) for number in directory.trials()])
-
-
-def choice_words(choices: Mapping[str, Any]) -> str:
-    """The choices of a rule in a few words: `scalar decay, learned erase, 0.31 lam`."""
-    words: list[str] = []
-    for path, value in choices.items():
-        if path.startswith("rule/") and value not in ("none", "no"):
-            shown = f"{value:.2f}" if isinstance(value, float) else str(value)
-            words.append(f"{shown} {path.rsplit('/', 1)[-1]}")
-    return ", ".join(words) or "plain"
+    rows = [_row(directory, number, hashes) for number in directory.trials()]
+    paths = differing([row.choices for row in rows])
+    named = [dataclasses.replace(row, words=name_words(row.choices, paths)) for row in rows]
+    return Evidence(plan, objectives, named)
 
 
 def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str]) -> Row:
@@ -160,4 +180,6 @@ def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str]) ->
         leader=proposal.get("leader"),
         seed=proposal.get("seed"),
         entrant=entrants.get(str(proposal.get("entrant_hash"))),
+        duplicate_of=proposal.get("duplicate_of"),
+        model=proposal.get("model") or {},
     )

@@ -127,12 +127,16 @@ def rate_curves(evidence: Evidence) -> list[RateCurve]:
     return ordered if better is min else ordered[::-1]
 
 
+def has_grid(evidence: Evidence) -> bool:
+    """Whether every structure was trained at the rates of one grid."""
+    return bool(evidence.plan.get("config", {}).get("learning_rates"))
+
+
 def rates_differ(evidence: Evidence) -> bool:
     """Whether structures were judged at rates of their own without a grid: a baseline has then met one rate alone, the
     others the one that was proposed with them.
     """
-    has_grid = bool(evidence.plan.get("config", {}).get("learning_rates"))
-    return not has_grid and any(RATE in row.choices for row in evidence.rows)
+    return not has_grid(evidence) and any(RATE in row.choices for row in evidence.rows)
 
 
 def rung_worth(evidence: Evidence, decisions: Sequence[Decision]) -> list[RungWorth]:

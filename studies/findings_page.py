@@ -15,6 +15,7 @@ from archsearch.studies.findings import (
     RateCurve,
     RungWorth,
     costs,
+    has_grid,
     importances,
     rate_curves,
     rates_differ,
@@ -51,9 +52,11 @@ def importance_section(evidence: Evidence) -> list[Section]:
 
 
 def rate_section(evidence: Evidence) -> list[Section]:
-    """The first objective by learning rate, a line a structure, with a warning for each best rate at an edge."""
+    """Of a search with a grid of rates the first objective by learning rate, a line a structure, with a warning for
+    each best rate at an edge. Without a grid a structure may have met several rates by chance, which shows no curve.
+    """
     curves = rate_curves(evidence)
-    if not curves:
+    if not curves or not has_grid(evidence):
         return []
     name, way = next(iter(evidence.objectives.items()))
     blocks: list[Block] = []

@@ -11,8 +11,9 @@ from archsearch.report.scales import Axis
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.conclusions import Conclusions, Standing
 from archsearch.studies.entrants import SEED
-from archsearch.studies.evidence import Evidence, choice_words
+from archsearch.studies.evidence import Evidence
 from archsearch.studies.fronts import Direction
+from archsearch.studies.naming import choice_words
 from archsearch.studies.rates import RATE, without_rate
 from archsearch.studies.wording import is_share, spoken
 

@@ -210,6 +210,7 @@ def ranking_table(evidence: Evidence) -> Table:
         Column("front", "front"),
         Column("outcome", "outcome"),
         *_extra_columns(evidence),
+        Column("reason", "why it has no rank", wide=True),
     ]
     rows: list[dict[str, Cell]] = []
     marks: dict[int, str] = {}
@@ -220,7 +221,7 @@ def ranking_table(evidence: Evidence) -> Table:
     unranked = [row for row in evidence.rows if row.number not in judged and row.outcome is not Outcome.DUPLICATE]
     for row in sorted(unranked, key=lambda row: -row.tokens):
         marks[len(rows)] = "ended"
-        rows.append(_cells(evidence, row))
+        rows.append({**_cells(evidence, row), "reason": evidence.why_unranked(row)})
     for objective, name, value in evidence.references:
         marks[len(rows)] = "reference"
         rows.append({"name": name, "origin": "reference", objective: value})

@@ -14,7 +14,8 @@ from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceErro
 from archsearch.studies import commands
 from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.evidence import choice_words, read_evidence
+from archsearch.studies.evidence import read_evidence
+from archsearch.studies.naming import choice_words
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.run import read_study_config, run_study
 from archsearch.studies.status import read_status
