@@ -8,7 +8,7 @@ STUDY/stop.json           there while the driver and the workers are asked to st
 STUDY/trials/00012/
     trial.json            the proposal; written by the driver before training
     attempt.json          the fence: the attempt that may write
-    worker-2.json         by the worker of attempt 2 when it begins: its process and host
+    worker-2.json         by the worker of attempt 2 when it begins: its process and host, and when
     metrics-2.jsonl       one evaluation a line, by the worker of attempt 2
     checkpoint/           by the worker
     decision-65536.json   copied from rungs.jsonl for the worker
@@ -18,6 +18,7 @@ STUDY/trials/00012/
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,9 @@ from archsearch.studies.rungs import Decision
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One evaluation of a trial: `tokens` and `fraction` of the budget seen, `values` by name, `seconds` of training
-    so far.
+    so far; of trials that train as one model the share of each.
+
+    at: when it was written, in seconds since 1970; None before it is.
     """
 
     attempt: int
@@ -40,6 +43,7 @@ class Measurement:
     fraction: float
     values: Mapping[str, float]
     seconds: float
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +106,20 @@ class TrialDirectory:
         records.write_json(self.path / "attempt.json", {"attempt": attempt})
 
     def write_presence(self, attempt: int) -> None:
-        """Say that the worker of an attempt has begun, and where."""
-        record = {"pid": os.getpid(), "host": socket.gethostname()}
+        """Say that the worker of an attempt has begun, where and when."""
+        record = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time()}
         records.write_json(self.path / f"worker-{attempt}.json", record, durable=False)
 
     def is_present(self, attempt: int) -> bool:
         """Whether the worker of an attempt has begun."""
         return (self.path / f"worker-{attempt}.json").exists()
+
+    def began(self, attempt: int) -> float | None:
+        """When the worker of an attempt began, in seconds since 1970; None if it has not."""
+        path = self.path / f"worker-{attempt}.json"
+        record = records.read_json(path)
+        with records.read_as_written(path):
+            return None if record is None or "at" not in record else float(cast(float, record["at"]))
 
     def decision(self, tokens: int) -> bool | None:
         """Whether the trial is to stop at the rung of `tokens`; None while undecided."""
@@ -123,7 +134,8 @@ class TrialDirectory:
         """Add a line to the attempt's own metrics file."""
         line = {name: getattr(measurement, name) for name in ("tokens", "fraction", "seconds")}
         records.append_json(
-            self.path / f"metrics-{measurement.attempt}.jsonl", {**line, "values": dict(measurement.values)}
+            self.path / f"metrics-{measurement.attempt}.jsonl",
+            {**line, "values": dict(measurement.values), "at": time.time()},
         )
 
     def curve(self) -> list[Measurement]:

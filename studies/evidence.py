@@ -23,8 +23,7 @@ class Row:
     leader: the trial of the same structure that this one goes with, at another learning rate.
     seed: the fresh seed of an entrant's trial; None in a search, where all share one. entrant: its name.
     words: its choices, as they tell it from the other trials. duplicate_of: the trial that was the same variant.
-    model: sizes of the model, as trial.json has them. wall: seconds by the clock that its attempts took, as far as
-    they are written, other trials of the same worker included.
+    model: sizes of the model, as trial.json has them.
     """
 
     number: int
@@ -49,7 +48,6 @@ class Row:
     words: str = ""
     duplicate_of: int | None = None
     model: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    wall: float | None = None
 
     @property
     def is_baseline(self) -> bool:
