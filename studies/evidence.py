@@ -23,7 +23,7 @@ class Row:
     leader: the trial of the same structure that this one goes with, at another learning rate.
     seed: the fresh seed of an entrant's trial; None in a search, where all share one. entrant: its name.
     words: its choices, as they tell it from the other trials. duplicate_of: the trial that was the same variant.
-    model: sizes of the model, as trial.json has them.
+    model, budget: the model's sizes and what they were to cost, as trial.json has them.
     """
 
     number: int
@@ -48,6 +48,7 @@ class Row:
     words: str = ""
     duplicate_of: int | None = None
     model: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    budget: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def is_baseline(self) -> bool:
@@ -114,6 +115,13 @@ class Evidence:
         return self.ranking[0][1] if self.ranking else None
 
     @property
+    def against(self) -> str | None:
+        """The baseline that others are compared with: as the study fixed it, else as asked, else the first."""
+        baselines = list(self.plan.get("baselines", {}))
+        given = self.plan.get("fixed", {}).get("against") or self.plan.get("config", {}).get("against")
+        return given or (baselines[0] if baselines else None)
+
+    @property
     def references(self) -> list[tuple[str, str, float]]:
         """(objective, name, value) of what a task calls trivial: chance, an n-gram."""
         found: list[tuple[str, str, float]] = []
@@ -124,6 +132,11 @@ class Evidence:
     def ended(self, outcome: Outcome) -> list[Row]:
         """The trials of one class."""
         return [row for row in self.rows if row.outcome is outcome]
+
+    def is_of_baseline(self, row: Row) -> bool:
+        """Whether a trial is of a baseline, in a search or among entrants."""
+        record = self.entrants.get(row.entrant or "")
+        return row.is_baseline if record is None else record["role"] == "baseline"
 
     def why_unranked(self, row: Row) -> str:
         """Why a trial has no place in the ranking; empty if it has one."""
@@ -180,4 +193,5 @@ def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str]) ->
         entrant=entrants.get(str(proposal.get("entrant_hash"))),
         duplicate_of=proposal.get("duplicate_of"),
         model=proposal.get("model") or {},
+        budget=proposal.get("budget") or {},
     )

@@ -26,11 +26,13 @@ from archsearch.studies.findings_page import (
     rung_section,
 )
 from archsearch.studies.fronts import Direction
+from archsearch.studies.matched_page import matched_section
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
 from archsearch.studies.rate_page import swept_section
 from archsearch.studies.rates import RATE
 from archsearch.studies.rungs import Decision, read_decisions
+from archsearch.studies.speed_page import speed_section
 from archsearch.studies.verdict_page import aa_words, pareto_section, verdict_sections
 from archsearch.studies.wording import is_share, shown, spoken
 
@@ -102,21 +104,27 @@ def build_page(
     else:
         ahead = None if finals is None else conclude(finals)
         if finals is not None and ahead is not None:
-            sections += [*verdict_sections(finals, ahead, aa), *pareto_section(finals, ahead)]
-        sections += _of_search(evidence, decisions, () if ahead is not None else aa)
+            sections += [*verdict_sections(finals, ahead, aa), *matched_section(finals, ahead)]
+            sections += pareto_section(finals, ahead)
+            aa = ()
+        sections += _of_search(evidence, decisions, aa, matched_section(evidence) if ahead is None else ())
     sections += [*cost_section(evidence), *_failures(evidence), _question(evidence, place)]
     names = " and ".join(spoken(name) for name in evidence.objectives)
     tasks = "; ".join(str(task["description"]) for task in evidence.plan.get("tasks", {}).values())
     return Page(f"{'Study' if concluded is None else 'Finals'} of {names}", tasks, sections)
 
 
-def _of_search(evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str]) -> list[Section]:
-    """What screening shows; the scores are in grey, since they do not conclude."""
+def _of_search(
+    evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], means: Sequence[Section]
+) -> list[Section]:
+    """What screening shows; the scores are in grey, since they do not conclude. means: whether they are equal."""
     return [
         _outcome(evidence, aa),
         *_winner(evidence),
         Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
+        *means,
         *trade_off(evidence),
+        *speed_section(evidence),
         *rate_section(evidence),
         *learning_curves(evidence),
         *search_course(evidence),
@@ -131,7 +139,9 @@ def _of_finals(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) ->
     rows = [standing.rows[0] for standing in concluded.standings.values() if standing.rows]
     return [
         *verdict_sections(evidence, concluded, aa),
+        *matched_section(evidence, concluded),
         *pareto_section(evidence, concluded),
+        *speed_section(evidence, concluded),
         *swept_section(evidence, concluded, names_by_hash()),
         *learning_curves(evidence),
         *rules_section(rows, names_by_hash()),
