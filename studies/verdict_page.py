@@ -24,9 +24,9 @@ TONES = {Word.WIN: "tone1", Word.LOSS: "tone3", Word.TIE: "tone0", Word.UNDECIDE
 READING = (
     "Each entrant was trained on the same fresh seeds as the baseline, which the search never used; a seed fixes both "
     "the initialisation and the order of the data. Differences are paired by seed; the interval is Student's t at "
-    "95 %, or the one over seeds and documents where that is wider. Win and loss are Holm-corrected over the "
-    "finalists. A tie is an interval inside the band in which a difference does not matter. Values are of test data, "
-    "which no trial of the search read."
+    "95 %, or the one over seeds and documents (texts, or the sequences of a recall task) where that is wider. Win and "
+    "loss are Holm-corrected over the finalists. A tie is an interval inside the band in which a difference does not "
+    "matter. Values are of test data, which no trial of the search read."
 )
 
 

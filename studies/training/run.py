@@ -14,8 +14,7 @@ from torch.nn.functional import cross_entropy
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Precision, Training
 from archsearch.studies.outcomes import Unstable
-from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
-from archsearch.studies.tasks.text import Scored, Text
+from archsearch.studies.tasks.task import IGNORED, Batch, Documented, Part, Scored, Task
 from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs
 from archsearch.studies.training.optimiser import build_optimiser, set_learning_rate
 from archsearch.studies.training.randomness import Randomness, derive_seed, repeatable
@@ -127,8 +126,8 @@ class Run:
         return values
 
     def score_documents(self, part: Part) -> list[Scored]:
-        """The cost of every document of a task that reads documents; of others nothing."""
-        if not isinstance(self.task, Text):
+        """What every document of a task that has documents says; of others nothing."""
+        if not isinstance(self.task, Documented):
             return []
         self.model.eval()
         with torch.no_grad(), repeatable(self.device), typed_memory_errors():
