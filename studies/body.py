@@ -19,6 +19,7 @@ from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.language import counted, plan_trial
 from archsearch.studies.training.timing import STEP_TIME, step_milliseconds
 from archsearch.studies.training.trial import ModelBuilder, Plan, train_trial
+from archsearch.studies.validity import require_valid
 from archsearch.typed_data import from_plain
 
 
@@ -54,6 +55,7 @@ class TrainingBody:
         """How the trial is trained, and its sizes and costs. Unbuildable if the variant has none."""
         config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
         tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
+        require_valid(read_rule(config.rule), clerk.trial.path.parents[1] / "checks.jsonl")
         known = _counts(config, next(iter(tasks.values())))
         plan = plan_trial(config, tasks, known)
         if STEP_TIME in clerk.plan["objectives"]:
