@@ -8,11 +8,14 @@ import pytest
 from archsearch.dsl import Rule
 from archsearch.mixers.lookup import find_rule
 from archsearch.studies import records, validity
+from archsearch.studies.checking import check_study
+from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import read_evidence
 from archsearch.studies.outcomes import Outcome, Unbuildable
 from archsearch.studies.report import write_report
 from archsearch.studies.run import run_study
+from archsearch.studies.training.configuration import read_config
 from archsearch.studies.validity import require_valid, why_unsound
 
 CONFIG = """
@@ -79,3 +82,11 @@ def test_a_study_never_trains_a_rule_that_fails_and_says_why(tmp_path: Path, thr
     page = write_report(study).read_text(encoding="utf-8")
     failed = page[page.index("What failed") :]
     assert "compile_error" in failed and "row 8, the state stays in range" in failed
+
+
+def test_a_check_of_the_study_names_the_rule_that_would_not_be_trained(tmp_path: Path) -> None:
+    (tmp_path / "growing.py").write_text(SPACE)
+    (tmp_path / "study.yaml").write_text(CONFIG.format(home=tmp_path))
+    found = check_study(read_config(StudyConfig, tmp_path / "study.yaml"))
+    (bad,) = found.bad
+    assert "growing" in bad.name and bad.error.startswith("row 8, the state stays in range")
