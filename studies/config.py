@@ -31,8 +31,10 @@ class StudyConfig:
     space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME, path/to/file.yaml, or what such a file
     holds (`archsearch.spaces.plain`). layer, model, training, budget: values and holes that replace the space's.
     objectives: names of measured values, by default each task's own; the first one leads.
-    trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. backend: of the
-    mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
+    trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. averaged: of an
+    objective's value at the end, the mean over so many of the newest evaluations, in 1 .. evaluations; several lower
+    its noise, and count in how fast it was reached where they lie far apart. backend: of the mixers. graphs: whether
+    trials replay their steps as CUDA graphs. directory: where the study lives.
     storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
     tensorboard: whether each trial writes its evaluations for TensorBoard too.
     learning_rates: a grid at which every structure is trained, baselines too; none leaves the rate to the space.
@@ -52,6 +54,7 @@ class StudyConfig:
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     budget: Mapping[str, Any] = field(default_factory=dict[str, Any])
     evaluations: int = 8
+    averaged: int = 1
     rungs: RungOptions = field(default_factory=RungOptions)
     sampler: SamplerOptions = field(default_factory=SamplerOptions)
     seeds: Seeds = field(default_factory=Seeds)
@@ -77,6 +80,8 @@ class StudyConfig:
             raise ConfigError(f"trials must be >= 0; got {self.trials}")
         if self.evaluations < 1:
             raise ConfigError(f"evaluations must be >= 1; got {self.evaluations}")
+        if not 1 <= self.averaged <= self.evaluations:
+            raise ConfigError(f"averaged must be in 1 .. {self.evaluations}, the evaluations; got {self.averaged}")
         if self.graphs and self.resources.gpus == 0:
             raise ConfigError("graphs need trials with a GPU; got resources.gpus 0; leave graphs out")
         check_rates(self.learning_rates)

@@ -169,6 +169,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
             "space_hash": space.hash,
             "tasks": {name: {"data_hash": task.data_hash, "tokens": tokens[name]} for name, task in tasks.items()},
             "evaluations": config.evaluations,
+            **({"averaged": config.averaged} if config.averaged > 1 else {}),
         },
         details={
             **shown,
