@@ -232,8 +232,9 @@ def rules_section(rows: Sequence[Row], known: Mapping[str, str]) -> list[Section
             continue
         seen.add(row.rule_hash)
         rule = parse_rule(row.rule)
-        of_the_zoo = f" It is {known[rule.hash]} of the zoo." if rule.hash in known else ""
-        blocks.append(Equation(equation(rule).splitlines(), f"{row.entrant or row.name}.{of_the_zoo}"))
+        name, zoo_name = row.entrant or row.name, known.get(rule.hash)
+        of_the_zoo = f" It is {zoo_name} of the zoo." if zoo_name not in (None, name) else ""
+        blocks.append(Equation(equation(rule).splitlines(), f"{name}.{of_the_zoo}"))
         if len(blocks) == SHOWN_RULES:
             break
     return [Section("The rules", blocks)] if blocks else []

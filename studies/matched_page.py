@@ -1,4 +1,4 @@
-"""Whether what is compared has equal means: sizes and costs of every finalist and baseline beside the reference's."""
+"""Whether what is compared had equal budgets: sizes and costs of finalists and baselines beside the reference's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A variant's means. costs: parameters, FLOPs of a token forward, bytes of state. off: each over the reference's,
-    less 1; none of the reference itself. width, mlp_ratio: of the model.
+    """What a variant costs. costs: parameters, FLOPs of a token forward, bytes of state. off: each over that of the
+    reference, less 1; none of the reference itself. width, mlp_ratio: of the model.
     """
 
     name: str
@@ -82,7 +82,7 @@ def matched_section(evidence: Evidence, concluded: Conclusions | None = None) ->
     blocks: list[Block] = [Text(_asked_words(rows[0][1]), quiet=True)]
     unequal = _unequal_words(found, rows[0][1])
     blocks += [Text(unequal, warning=True)] if unequal else []
-    return [Section("Equal means", [*blocks, _table(found)])]
+    return [Section("Matched budgets", [*blocks, _table(found)])]
 
 
 def _asked_words(row: Row) -> str:

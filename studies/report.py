@@ -16,6 +16,7 @@ from archsearch.studies import records
 from archsearch.studies.conclusions import Conclusions, conclude
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, Row, read_evidence
+from archsearch.studies.failures_page import failures
 from archsearch.studies.figures import learning_curves, search_course, trade_off
 from archsearch.studies.findings_page import (
     cost_section,
@@ -107,22 +108,27 @@ def build_page(
             sections += [*verdict_sections(finals, ahead, aa), *matched_section(finals, ahead)]
             sections += pareto_section(finals, ahead)
             aa = ()
-        sections += _of_search(evidence, decisions, aa, matched_section(evidence) if ahead is None else ())
-    sections += [*cost_section(evidence), *_failures(evidence), _question(evidence, place)]
+        budgets = (
+            ()
+            if finals is not None and ahead is not None and matched_section(finals, ahead)
+            else matched_section(evidence)
+        )
+        sections += _of_search(evidence, decisions, aa, budgets)
+    sections += [*cost_section(evidence), failures(evidence), _question(evidence, place)]
     names = " and ".join(spoken(name) for name in evidence.objectives)
     tasks = "; ".join(str(task["description"]) for task in evidence.plan.get("tasks", {}).values())
     return Page(f"{'Study' if concluded is None else 'Finals'} of {names}", tasks, sections)
 
 
 def _of_search(
-    evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], means: Sequence[Section]
+    evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], budgets: Sequence[Section]
 ) -> list[Section]:
-    """What screening shows; the scores are in grey, since they do not conclude. means: whether they are equal."""
+    """What screening shows; the scores are in grey, since they do not conclude. budgets: whether they are equal."""
     return [
         _outcome(evidence, aa),
         *_winner(evidence),
         Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
-        *means,
+        *budgets,
         *trade_off(evidence),
         *speed_section(evidence),
         *rate_section(evidence),
@@ -174,7 +180,23 @@ def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
     counts = _counts(evidence)
     tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
     tiles.append((f"{sum(row.seconds for row in evidence.rows) / 60:.1f} min", "of training, all trials"))
-    return Section("Outcome", [Tiles(tiles), *(Text(line, quiet=True) for line in aa)])
+    warned = [Text(line, warning=True) for line in unlearned(evidence)]
+    return Section("Outcome", [Tiles(tiles), *warned, *(Text(line, quiet=True) for line in aa)])
+
+
+def unlearned(evidence: Evidence) -> list[str]:
+    """The objectives in which no complete trial beats a trivial predictor: there is nothing yet to rank in them."""
+    said: list[str] = []
+    for name, way in evidence.objectives.items():
+        sign = 1 if way is Direction.MINIMIZE else -1
+        best = min((sign * row.values[name] for row in evidence.judged), default=None)
+        trivial = min(((sign * value, who) for goal, who, value in evidence.references if goal == name), default=None)
+        if best is not None and trivial is not None and best >= trivial[0]:
+            said.append(
+                f"In {spoken(name)} no trial beats {trivial[1]}: {shown(name, sign * best)} against "
+                f"{shown(name, sign * trivial[0])}. What is not learned yet ranks nobody; give it more tokens."
+            )
+    return said
 
 
 def _counts(evidence: Evidence) -> dict[str, int]:
@@ -295,31 +317,6 @@ def rung_summary(decisions: Sequence[Decision], objectives: Mapping[str, Directi
         "stopped": sum(decision.stop for decision in decisions),
         **best,
     }
-
-
-def _failures(evidence: Evidence) -> list[Section]:
-    quiet = (Outcome.COMPLETE, Outcome.STOPPED, Outcome.DUPLICATE)
-    classes = [outcome for outcome in Outcome if outcome not in quiet and evidence.ended(outcome)]
-    if not classes:
-        return []
-    columns = [
-        Column("outcome", "class"),
-        Column("trials", "trials"),
-        Column("example", "example", wide=True),
-        Column("message", "what happened", wide=True),
-    ]
-    rows: list[dict[str, Cell]] = []
-    for outcome in classes:
-        ended = evidence.ended(outcome)
-        rows.append(
-            {
-                "outcome": outcome.value,
-                "trials": len(ended),
-                "example": f"trial {ended[0].number}: {ended[0].name}",
-                "message": ended[0].message,
-            }
-        )
-    return [Section("What failed", [Table("failures", columns, rows, {})])]
 
 
 # What was asked

@@ -27,11 +27,12 @@ SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A variant with its speed and the qualities of the study, over its seeds. on_front: no other is both faster and
-    better in every quality.
+    """A variant with its speed and the qualities of the study, over its seeds. label: a short name for drawings.
+    on_front: no other is both faster and better in every quality.
     """
 
     name: str
+    label: str
     is_baseline: bool
     speed: float
     qualities: Mapping[str, float]
@@ -77,6 +78,7 @@ def _timed(
     found = [
         Timed(
             name,
+            name if evidence.entrants else f"trial {groups[name][0].number}",
             evidence.is_of_baseline(groups[name][0]),
             each[measure],
             {q: value for q, value in each.items() if q != measure},
@@ -142,12 +144,13 @@ def _mark(each: Timed, measure: str, quality: str, *, on_front: bool) -> Mark:
     value = each.qualities[quality]
     tone = "tone0" if each.is_baseline else "winner" if on_front else "muted"
     hint = f"{each.name}: {each.speed:,.4g} {spoken(measure)}, {spoken(quality)} {shown(quality, value)}"
-    label = each.name if each.is_baseline or on_front else ""
+    label = each.name if each.is_baseline else each.label if on_front else ""
     return Mark(each.speed, value, tone, label, hint, hollow=not on_front)
 
 
 def _table(found: Sequence[Timed], measure: str, ways: Mapping[str, Direction]) -> Table:
-    columns = [Column("name", "variant", wide=True), Column(measure, spoken(measure))]
+    digits = 2 if measure == STEP_TIME else 0
+    columns = [Column("name", "variant", wide=True), Column(measure, spoken(measure), digits=digits)]
     columns += [Column(name, spoken(name), digits=1 if is_share(name) else 3, percent=is_share(name)) for name in ways]
     columns.append(Column("front", "on the front of all"))
     rows: list[dict[str, Cell]] = [

@@ -54,6 +54,7 @@ def verdict_table(concluded: Conclusions, objective: str, direction: Direction) 
         Column("entrant", "entrant", wide=True),
         Column("verdict", "verdict"),
         Column("mean", f"{spoken(objective)} {arrow}", digits=digits, percent=share),
+        Column("half", "±", digits=digits, percent=share),
         Column("difference", "difference", digits=digits, percent=share),
         Column("low", "from", digits=digits, percent=share),
         Column("high", "to", digits=digits, percent=share),
@@ -111,6 +112,7 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "entrant": standing.name,
         "role": standing.role.value,
         "mean": None if mean is None else mean.mean,
+        "half": None if mean is None else _finite(mean.high - mean.mean),
         "seeds": 0 if mean is None else mean.n,
         "searched": standing.scores.get(objective),
     }
