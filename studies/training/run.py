@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Precision, Training
-from archsearch.studies.outcomes import Unstable
+from archsearch.studies.files.outcomes import Unstable
 from archsearch.studies.tasks.task import IGNORED, Batch, Documented, Part, Scored, Task
 from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs
 from archsearch.studies.training.optimiser import build_optimiser, set_learning_rate

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from archsearch.errors import ConfigError
-from archsearch.studies.conclusions import conclude
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.evidence import Evidence, Row
-from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import Outcome
+from archsearch.studies.design.config import StudyConfig
+from archsearch.studies.evidence.conclusions import conclude
+from archsearch.studies.evidence.rows import Evidence, Row
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.text import TextOptions
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from archsearch.studies.evidence import Evidence, Row
-from archsearch.studies.fronts import Direction
-from archsearch.studies.matched_page import compared, matched, matched_section
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.speed_page import speed_section, timed
+from archsearch.studies.evidence.rows import Evidence, Row
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.matched_page import compared, matched, matched_section
+from archsearch.studies.report.speed_page import speed_section, timed
+from archsearch.studies.tasks.direction import Direction
 
 FREE = {"parameters": None, "flops_per_token": None, "state_bytes": None, "tolerance": 0.01}
 SOLVED = {**FREE, "state_bytes": "gdn", "tolerance": 0.02}

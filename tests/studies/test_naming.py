@@ -2,12 +2,12 @@
 
 import pytest
 
-from archsearch.studies.evidence import Evidence, Row
-from archsearch.studies.fronts import Direction
-from archsearch.studies.naming import choice_words, differing, name_words
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.rates import RATE
-from archsearch.studies.report import ranking_table
+from archsearch.studies.design.rates import RATE
+from archsearch.studies.evidence.naming import choice_words, differing, name_words
+from archsearch.studies.evidence.rows import Evidence, Row
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.study_page import ranking_table
+from archsearch.studies.tasks.direction import Direction
 
 WIDE = {"rule/decay": "scalar", "layer/head_dim": "64", "model/layers": 2, "layer/operands/e/rank": "8", RATE: 0.1}
 DEEP = {"rule/decay": "scalar", "layer/head_dim": "64", "model/layers": 4, "layer/operands/e/rank": "16", RATE: 0.2}

@@ -10,12 +10,12 @@ import pytest
 
 from archsearch.mixers.zoo import rules
 from archsearch.report.page import Page
-from archsearch.studies.directory import Measurement
-from archsearch.studies.evidence import Evidence, Row
-from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.report import build_page
-from archsearch.studies.rungs import Decision
+from archsearch.studies.evidence.rows import Evidence, Row
+from archsearch.studies.files.decisions import Decision
+from archsearch.studies.files.directory import Measurement
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.study_page import build_page
+from archsearch.studies.tasks.direction import Direction
 
 BUDGET = {"parameters": None, "flops_per_token": None, "state_bytes": "gated_delta_net", "tolerance": 0.02}
 ZOO = ("gated_delta_net", "kda", "q_delta", "eda", "delta_net")

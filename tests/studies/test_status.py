@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from archsearch.studies.directory import Result, StudyDirectory
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.status import read_status
+from archsearch.studies.evidence.status import read_status
+from archsearch.studies.files.directory import Result, StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
 
 CONFIG = """
 space: delta_family

@@ -8,15 +8,15 @@ import pytest
 from archsearch.dsl import Rule
 from archsearch.mixers.lookup import find_rule
 from archsearch.studies import records, validity
-from archsearch.studies.checking import check_study
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.evidence import read_evidence
-from archsearch.studies.outcomes import Outcome, Unbuildable
-from archsearch.studies.report import write_report
-from archsearch.studies.run import run_study
+from archsearch.studies.design.config import StudyConfig
+from archsearch.studies.engine.checking import check_study
+from archsearch.studies.engine.run import run_study
+from archsearch.studies.evidence.rows import read_evidence
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome, Unbuildable
+from archsearch.studies.report.study_page import write_report
 from archsearch.studies.training.configuration import read_config
-from archsearch.studies.validity import require_valid, why_unsound
+from archsearch.studies.training.validity import require_valid, why_unsound
 
 CONFIG = """
 space: {home}/growing.py
@@ -66,7 +66,7 @@ def test_a_rule_whose_state_grows_is_refused_with_its_row(tmp_path: Path) -> Non
 
 
 def test_a_study_never_trains_a_rule_that_fails_and_says_why(tmp_path: Path, threads: Any) -> None:
-    from archsearch.studies.body import TrainingBody
+    from archsearch.studies.workers.body import TrainingBody
 
     (tmp_path / "growing.py").write_text(SPACE)
     (tmp_path / "study.yaml").write_text(CONFIG.format(home=tmp_path))
