@@ -2,7 +2,7 @@
 
 The properties live in `archsearch.kernels.conformance`; here stands which of them make up a row, where it runs, and
 what its line says. Rows that need a layer or training stand on the floors that have them, and are handed to `climb`:
-7 and 11 (live paths, cost) in `archsearch.mixers.ladder`, 10 (falling loss) in `archsearch.studies.ladder`.
+7 and 11 (live paths, cost) in `archsearch.mixers.ladder`, 10 (falling loss) in `archsearch.studies.training.ladder`.
 """
 
 from __future__ import annotations

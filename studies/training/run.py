@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Precision, Training
-from archsearch.studies.outcomes import Unstable
+from archsearch.studies.files.outcomes import Unstable
 from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
 from archsearch.studies.tasks.text import Scored, Text
 from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from archsearch.mixers.zoo import rules
-from archsearch.studies import ladder
+from archsearch.studies.training import ladder
 
 
 @pytest.mark.parametrize("name", ["gated_delta_net", "q_delta"])

@@ -7,9 +7,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import Proposals, Verdict
-from archsearch.studies.samplers import SamplerKind, SamplerOptions
+from archsearch.studies.search.fronts import Direction
+from archsearch.studies.search.proposals import Proposals, Verdict
+from archsearch.studies.search.samplers import SamplerKind, SamplerOptions
 
 TWO = {"recall": Direction.MAXIMIZE, "bytes": Direction.MINIMIZE}
 ONE = {"loss": Direction.MINIMIZE}
