@@ -19,9 +19,9 @@ from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
 from archsearch.report.tables import Column, Table
 from archsearch.report.tables import shown as cell_text
-from archsearch.studies.design.config import StudyConfig
+from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.engine.checking import check_study
-from archsearch.studies.engine.run import read_study_config, run_study
+from archsearch.studies.engine.run import run_study
 from archsearch.studies.engine.single import read_trial, run_trial
 from archsearch.studies.evidence.aa import Setting, simulate
 from archsearch.studies.evidence.conclusions import Conclusions, conclude

@@ -1,10 +1,12 @@
 """What a user writes to ask for a study: one YAML file, read into these."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
+
+import yaml
 
 from archsearch.errors import ConfigError
 from archsearch.holes import has_holes
@@ -13,11 +15,13 @@ from archsearch.spaces.plain import with_holes
 from archsearch.spaces.space import Space
 from archsearch.studies.design.entrants import Entrant, Seeds
 from archsearch.studies.design.rates import check_rates, with_rates
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.search.rungs import RungOptions
 from archsearch.studies.search.samplers import SamplerOptions
 from archsearch.studies.search.storage import JOURNAL, without_password
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.registry import Tasks
+from archsearch.studies.training.configuration import read_config
 from archsearch.studies.workers.executor import Resources
 from archsearch.typed_data import to_plain
 
@@ -117,3 +121,18 @@ def overridden(part: T, values: Mapping[str, Any], where: str) -> T:
     closed = {name: plain[name] for name, value in kept.items() if not has_holes(value)}
     parsed = with_holes(type(part), {**closed, **values}, where)
     return dataclasses.replace(part, **{name: getattr(parsed, name) for name in values})
+
+
+def config_text(config: StudyConfig) -> str:
+    """The configuration as YAML, as a study's directory keeps it."""
+    return str(yaml.safe_dump(to_plain(config), sort_keys=False))
+
+
+def read_study_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig:
+    """The configuration that the study in `directory` was last run with, wherever the directory lies now.
+
+    StudyError if there is none; ConfigError for bad overrides.
+    """
+    StudyDirectory(directory).plan()
+    config = read_config(StudyConfig, directory / "config.yaml", overrides)
+    return dataclasses.replace(config, directory=directory)

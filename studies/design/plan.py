@@ -14,9 +14,9 @@ from typing import Any, cast
 from archsearch.errors import StudyError
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.search.fronts import Direction
 from archsearch.studies.search.rungs import RungOptions, rung_tokens
 from archsearch.studies.search.samplers import SamplerOptions
+from archsearch.studies.tasks.direction import Direction
 
 SCHEMA_VERSION = 1
 PACKAGES = ("archsearch", "torch", "triton", "ray", "optuna")

@@ -16,10 +16,10 @@ from archsearch.holes import Choose
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import Measurement, Result, StudyDirectory
 from archsearch.studies.files.outcomes import CrowdedOut, Outcome
-from archsearch.studies.search.fronts import Direction
 from archsearch.studies.search.proposals import Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.telling import missed_words, verdict
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.executor import Departure, Executor
 

@@ -1,6 +1,5 @@
 """A study from its configuration: the question, the space, the workers; and the engine carries it out."""
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.kernels.dispatch import compile
@@ -17,7 +15,7 @@ from archsearch.mixers.zoo import rules
 from archsearch.spaces.budgets import Setting, sized
 from archsearch.spaces.resolution import baseline, middle, resolve, suggesting
 from archsearch.spaces.space import Point, Space
-from archsearch.studies.design.config import StudyConfig
+from archsearch.studies.design.config import StudyConfig, config_text
 from archsearch.studies.design.entrants import SEED, enqueued, entrant_points, entrant_records, resolve_seeded
 from archsearch.studies.design.plan import Plan
 from archsearch.studies.design.points import Candidate
@@ -27,9 +25,9 @@ from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files import records
 from archsearch.studies.files.board import check_tensorboard
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.search.fronts import Direction
 from archsearch.studies.search.rungs import RungOptions
 from archsearch.studies.search.samplers import check_sampler
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
 from archsearch.studies.training.configuration import read_config
@@ -129,21 +127,6 @@ def check_machine(config: StudyConfig) -> None:
         raise StudyError(f"a trial needs {gpus:g} GPUs; this machine has {found}; lower resources.gpus")
     if config.graphs and not torch.cuda.device_count():
         raise StudyError("graphs need trials with a GPU; this machine has none; leave graphs out")
-
-
-def config_text(config: StudyConfig) -> str:
-    """The configuration as YAML, as a study's directory keeps it."""
-    return str(yaml.safe_dump(to_plain(config), sort_keys=False))
-
-
-def read_study_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig:
-    """The configuration that the study in `directory` was last run with, wherever the directory lies now.
-
-    StudyError if there is none; ConfigError for bad overrides.
-    """
-    StudyDirectory(directory).plan()
-    config = read_config(StudyConfig, directory / "config.yaml", overrides)
-    return dataclasses.replace(config, directory=directory)
 
 
 def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> Plan:

@@ -33,7 +33,7 @@ from archsearch.studies.evidence.comparison import (
     deviation,
     judge,
 )
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 LEAST_POOL = 60
 LEAST_STUDIES = 200

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archsearch.studies.evidence.student import critical, two_sided
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 Numbers = NDArray[np.float64]
 

@@ -7,9 +7,8 @@ from shlex import quote
 from typing import cast
 
 from archsearch.errors import StudyError
-from archsearch.studies.design.config import StudyConfig
+from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.design.entrants import Entrant, Role
-from archsearch.studies.engine.run import read_study_config
 from archsearch.studies.evidence.aa import LEAST_POOL
 from archsearch.studies.evidence.conclusions import tie_band
 from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER

@@ -4,7 +4,7 @@ Everything is computed from the study's files.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -14,9 +14,10 @@ from optuna.trial import create_trial
 
 from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.rows import Evidence, Row
+from archsearch.studies.files.decisions import Decision
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.fronts import Direction, losses, ranking
-from archsearch.studies.search.rungs import Decision
+from archsearch.studies.search.fronts import losses, ranking
+from archsearch.studies.tasks.direction import Direction
 
 LEAST_TRIALS = 8
 """Complete trials below which no importance is told."""
@@ -257,3 +258,18 @@ def _cost(what: str, rows: Sequence[Row]) -> Cost:
         sum(row.tokens for row in rows),
         ", ".join(devices),
     )
+
+
+def rung_summary(decisions: Sequence[Decision], objectives: Mapping[str, Direction]) -> dict[str, int | float]:
+    """One line about the decisions of one rung."""
+    best: dict[str, float] = {}
+    for name, way in objectives.items():
+        values = [decision.values[name] for decision in decisions]
+        best[f"best_{name}"] = max(values) if way is Direction.MAXIMIZE else min(values)
+    return {
+        "rung": decisions[0].rung,
+        "tokens": decisions[0].tokens,
+        "arrived": len(decisions),
+        "stopped": sum(decision.stop for decision in decisions),
+        **best,
+    }

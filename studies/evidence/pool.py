@@ -14,7 +14,7 @@ from archsearch.studies.evidence.conclusions import tie_band
 from archsearch.studies.evidence.rows import Evidence
 from archsearch.studies.files import records
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 FINALS_FOLDER, AA_FOLDER = "finals", "aa"
 """Where in the directory of a search its finals and its A/A study live."""

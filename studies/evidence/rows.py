@@ -9,7 +9,8 @@ from archsearch.studies.design.rates import without_rate
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import Measurement, StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.fronts import Direction, front, losses
+from archsearch.studies.search.fronts import front, losses
+from archsearch.studies.tasks.direction import Direction
 
 BASELINE = "baseline:"
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from archsearch.studies.engine.run import read_study_config
+from archsearch.studies.design.config import read_study_config
+from archsearch.studies.evidence.findings import rung_summary
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.files import records
+from archsearch.studies.files.decisions import read_decisions
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import is_held
-from archsearch.studies.report.study_page import rung_summary
-from archsearch.studies.search.rungs import read_decisions
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from typing import Any, cast
 
 from archsearch.errors import StudyError
 from archsearch.studies.files import records
+from archsearch.studies.files.decisions import Decision
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.rungs import Decision
 
 
 @dataclass(frozen=True, slots=True)

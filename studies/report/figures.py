@@ -10,7 +10,7 @@ from archsearch.studies.evidence.findings import Arm, arms
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 
 @dataclass(frozen=True, slots=True)

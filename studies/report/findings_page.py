@@ -21,8 +21,8 @@ from archsearch.studies.evidence.findings import (
 )
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.evidence.wording import is_share, spoken
-from archsearch.studies.search.fronts import Direction
-from archsearch.studies.search.rungs import Decision
+from archsearch.studies.files.decisions import Decision
+from archsearch.studies.tasks.direction import Direction
 
 SHOWN_CURVES = 9
 """Structures whose rates are drawn: the best, and every baseline."""

@@ -14,7 +14,7 @@ from archsearch.studies.design.rates import RATE, without_rate
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
 from archsearch.studies.evidence.rows import Evidence, choice_words
 from archsearch.studies.evidence.wording import is_share, spoken
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 
 @dataclass(frozen=True, slots=True)

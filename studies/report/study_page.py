@@ -18,6 +18,7 @@ from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOL
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files import records
+from archsearch.studies.files.decisions import Decision, read_decisions
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.report.figures import learning_curves, search_course, trade_off
@@ -31,8 +32,7 @@ from archsearch.studies.report.findings_page import (
 )
 from archsearch.studies.report.rate_page import swept_section
 from archsearch.studies.report.verdict_page import aa_words, pareto_section, verdict_sections
-from archsearch.studies.search.fronts import Direction
-from archsearch.studies.search.rungs import Decision, read_decisions
+from archsearch.studies.tasks.direction import Direction
 
 KEPT_AA = Path(__file__).parents[1] / "results" / "aa" / FIGURES_FILE
 """The A/A study that is kept with the code."""
@@ -269,21 +269,6 @@ def _whole(value: Any) -> int | None:
 
 
 # Tables
-
-
-def rung_summary(decisions: Sequence[Decision], objectives: Mapping[str, Direction]) -> dict[str, Cell]:
-    """One line about the decisions of one rung."""
-    best: dict[str, Cell] = {}
-    for name, way in objectives.items():
-        values = [decision.values[name] for decision in decisions]
-        best[f"best_{name}"] = max(values) if way is Direction.MAXIMIZE else min(values)
-    return {
-        "rung": decisions[0].rung,
-        "tokens": decisions[0].tokens,
-        "arrived": len(decisions),
-        "stopped": sum(decision.stop for decision in decisions),
-        **best,
-    }
 
 
 def _failures(evidence: Evidence) -> list[Section]:

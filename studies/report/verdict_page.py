@@ -17,7 +17,7 @@ from archsearch.studies.evidence.pareto import Place, places
 from archsearch.studies.evidence.rows import Evidence
 from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.report.findings_page import rate_warning
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 TONES = {Word.WIN: "tone1", Word.LOSS: "tone3", Word.TIE: "tone0", Word.UNDECIDED: "muted"}
 

@@ -5,22 +5,16 @@ Points are tuples in which smaller is better; `losses` turns an objective's valu
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from archsearch.studies.tasks.direction import Direction
 
 Point = tuple[float, ...]
 Array = NDArray[np.float64]
 REFERENCE = 1.1
 """The corner that volumes are measured to, in units of the spread of all points."""
-
-
-class Direction(Enum):
-    """Which way an objective is better."""
-
-    MAXIMIZE = "maximize"
-    MINIMIZE = "minimize"
 
 
 def losses(values: Mapping[str, float], objectives: Mapping[str, Direction]) -> Point:

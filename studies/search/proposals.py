@@ -14,7 +14,6 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from archsearch.holes import Chosen
-from archsearch.studies.search.fronts import Direction
 from archsearch.studies.search.samplers import (
     PointSampler,
     SamplerKind,
@@ -24,6 +23,7 @@ from archsearch.studies.search.samplers import (
     maker,
 )
 from archsearch.studies.search.storage import JOURNAL, open_storage
+from archsearch.studies.tasks.direction import Direction
 
 STUDY_NAME = "archsearch"
 

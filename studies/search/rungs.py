@@ -3,13 +3,15 @@
 A decision is a record, appended to the log of the study before it acts; what is in the log is never computed again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from archsearch.errors import ConfigError, StudyError
 from archsearch.studies.files import records
-from archsearch.studies.search.fronts import Direction, losses, place
+from archsearch.studies.files.decisions import Decision, read_decisions
+from archsearch.studies.search.fronts import losses, place
+from archsearch.studies.tasks.direction import Direction
 
 MOST_RUNGS = 64
 """Even where each only doubles the one before, so many part a budget of 2^63 tokens."""
@@ -52,30 +54,6 @@ class RungOptions:
     def peers_before_stops(self) -> int:
         """How many trials reach a rung before one can be stopped there."""
         return 2 * self.eta if self.min_peers is None else self.min_peers
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What was decided about one trial at one rung.
-
-    tokens: the rung, as tokens of the whole trial. values: the objectives there. rank: 0-based place among the `peers`
-    that had come, this trial among them. better: the share of the others that were better. reason: in words.
-    """
-
-    trial: int
-    rung: int
-    tokens: int
-    values: Mapping[str, float]
-    rank: int
-    peers: int
-    better: float
-    stop: bool
-    reason: str
-
-    def record(self) -> dict[str, object]:
-        """The line of the log."""
-        plain: dict[str, object] = {name: getattr(self, name) for name in self.__slots__}
-        return {**plain, "values": dict(self.values)}
 
 
 class Rungs:
@@ -147,10 +125,3 @@ def rung_tokens(options: RungOptions, total_tokens: int) -> tuple[int, ...]:
     if len(set(tokens)) < len(tokens):
         raise StudyError(f"{options.count} rungs need a larger budget than {total_tokens} tokens; use fewer rungs")
     return tokens
-
-
-def read_decisions(log: Path) -> Sequence[Decision]:
-    """The decisions of a rung log, oldest first."""
-    lines = records.read_lines(log)
-    with records.read_as_written(log):
-        return [Decision(**line) for line in lines]  # pyright: ignore[reportArgumentType]

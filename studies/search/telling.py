@@ -6,9 +6,9 @@ from typing import Any
 
 from archsearch.studies.files.directory import Measurement, Result
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.fronts import Direction
 from archsearch.studies.search.proposals import Verdict
 from archsearch.studies.search.rungs import Rungs
+from archsearch.studies.tasks.direction import Direction
 
 LEAST_CONSTRAINT = 0.001
 FACTS = ("rule_hash", "variant_hash", "space_hash", "origin", "sampler", "duplicate_of")

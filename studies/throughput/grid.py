@@ -9,9 +9,9 @@ from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import rules
 from archsearch.spaces.options import Budget, Training
 from archsearch.studies.design.plan import Plan
-from archsearch.studies.search.fronts import Direction
 from archsearch.studies.search.rungs import RungOptions
 from archsearch.studies.search.samplers import SamplerOptions
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import to_plain

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 
 from archsearch.studies.files import records
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.task import Batch, Forward, Objective, Part, Task
 from archsearch.studies.training.card import alone_on
 from archsearch.studies.training.run import Run, steps_of

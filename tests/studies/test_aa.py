@@ -10,7 +10,7 @@ from archsearch.errors import StudyError
 from archsearch.studies.evidence.aa import LEAST_POOL, LEAST_STUDIES, Setting, Trained, simulate
 from archsearch.studies.evidence.comparison import Strictness
 from archsearch.studies.evidence.pool import read_pool
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 SETTING = Setting(studies=300)
 

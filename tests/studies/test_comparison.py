@@ -18,7 +18,7 @@ from archsearch.studies.evidence.comparison import (
     student,
 )
 from archsearch.studies.evidence.student import critical, two_sided
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 MAX, MIN = Direction.MAXIMIZE, Direction.MINIMIZE
 SPREAD = [-1.0, 1.0, -0.5, 0.5, -0.2, 0.2]

@@ -16,11 +16,12 @@ from optuna.trial import FrozenTrial, TrialState
 from archsearch.errors import StudyError
 from archsearch.studies.engine.driver import BugError, Patience
 from archsearch.studies.files import records
+from archsearch.studies.files.decisions import read_decisions
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import CrowdedOut, Outcome, Unbuildable
-from archsearch.studies.search.fronts import Direction
-from archsearch.studies.search.rungs import RungOptions, read_decisions
+from archsearch.studies.search.rungs import RungOptions
 from archsearch.studies.search.samplers import SamplerOptions
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.workers.clerk import Clerk
 
 Run = Callable[..., Any]

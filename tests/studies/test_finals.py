@@ -11,10 +11,10 @@ import pytest
 from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.report.tables import Table
 from archsearch.studies import commands
-from archsearch.studies.design.config import StudyConfig
+from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.design.entrants import Entrant, Role, Seeds
 from archsearch.studies.design.rates import RATE
-from archsearch.studies.engine.run import read_study_config, run_study
+from archsearch.studies.engine.run import run_study
 from archsearch.studies.evidence import conclusions
 from archsearch.studies.evidence.aa import Setting
 from archsearch.studies.evidence.comparison import Word
@@ -29,7 +29,7 @@ from archsearch.studies.files.lock import driver_lock
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.report.rate_page import swept, swept_section
 from archsearch.studies.report.study_page import KEPT_AA, aa_beside, write_report
-from archsearch.studies.search.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.text import TextOptions
 from archsearch.studies.training.configuration import read_config

@@ -10,11 +10,11 @@ import pytest
 from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.findings import arms, costs, importances, rate_curves, rung_worth
 from archsearch.studies.evidence.rows import Evidence, Row
+from archsearch.studies.files.decisions import Decision
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.report.figures import search_course
 from archsearch.studies.report.findings_page import importance_section, rate_section, rate_warning, rung_section
-from archsearch.studies.search.fronts import Direction
-from archsearch.studies.search.rungs import Decision
+from archsearch.studies.tasks.direction import Direction
 
 
 def row(number: int, choices: Mapping[str, Any], loss: float, outcome: Outcome = Outcome.COMPLETE, **facts: Any) -> Row:

@@ -7,9 +7,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from archsearch.studies.search.fronts import Direction
 from archsearch.studies.search.proposals import Proposals, Verdict
 from archsearch.studies.search.samplers import SamplerKind, SamplerOptions
+from archsearch.studies.tasks.direction import Direction
 
 TWO = {"recall": Direction.MAXIMIZE, "bytes": Direction.MINIMIZE}
 ONE = {"loss": Direction.MINIMIZE}

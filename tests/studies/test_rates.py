@@ -13,10 +13,11 @@ from archsearch.spaces.lookup import find_space
 from archsearch.studies.design.rates import RATE, at_other_rates, check_rates, with_rates, without_rate
 from archsearch.studies.evidence.rows import read_evidence
 from archsearch.studies.files import records
+from archsearch.studies.files.decisions import read_decisions
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.fronts import Direction
-from archsearch.studies.search.rungs import RungOptions, read_decisions
+from archsearch.studies.search.rungs import RungOptions
+from archsearch.studies.tasks.direction import Direction
 
 
 def others(choices: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ import pytest
 from archsearch.errors import StudyError
 from archsearch.studies.evidence.rows import read_evidence
 from archsearch.studies.files import records
+from archsearch.studies.files.decisions import read_decisions
 from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
-from archsearch.studies.search.rungs import read_decisions
 
 
 class Fault(Exception):

@@ -9,8 +9,9 @@ import pytest
 
 from archsearch.errors import ConfigError, StudyError
 from archsearch.studies.files import records
-from archsearch.studies.search.fronts import Direction, _volume, dominates, front, place, ranking
+from archsearch.studies.search.fronts import _volume, dominates, front, place, ranking
 from archsearch.studies.search.rungs import RungOptions, Rungs, rung_tokens
+from archsearch.studies.tasks.direction import Direction
 
 LOSS = {"loss": Direction.MINIMIZE}
 BOTH = {"recall": Direction.MAXIMIZE, "bytes": Direction.MINIMIZE}

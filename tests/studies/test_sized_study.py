@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from archsearch.errors import ConfigError
-from archsearch.studies.design.config import StudyConfig
-from archsearch.studies.engine.run import read_study_config, run_study
+from archsearch.studies.design.config import StudyConfig, read_study_config
+from archsearch.studies.engine.run import run_study
 from archsearch.studies.engine.single import read_trial
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome

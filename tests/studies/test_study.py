@@ -12,8 +12,8 @@ import torch
 import archsearch
 from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError, StudyError
 from archsearch.studies import commands
-from archsearch.studies.design.config import StudyConfig
-from archsearch.studies.engine.run import read_study_config, run_study
+from archsearch.studies.design.config import StudyConfig, read_study_config
+from archsearch.studies.engine.run import run_study
 from archsearch.studies.evidence.rows import choice_words, read_evidence
 from archsearch.studies.evidence.status import read_status
 from archsearch.studies.files.directory import StudyDirectory

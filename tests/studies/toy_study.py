@@ -23,9 +23,9 @@ from archsearch.studies.engine.driver import Limits, Patience
 from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.search.fronts import Direction
 from archsearch.studies.search.rungs import RungOptions
 from archsearch.studies.search.samplers import SamplerOptions
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.workers.clerk import Clerk
 from archsearch.studies.workers.executor import Executor, Resources
 
