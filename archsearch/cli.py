@@ -140,8 +140,8 @@ def check(
     found = find_rule(rule)
     from archsearch.kernels import commands
     from archsearch.kernels.ladder import named
-    from archsearch.mixers.ladder import rungs as of_the_layer
-    from archsearch.studies.training.ladder import rungs as of_training
+    from archsearch.mixers.ladder import checks as of_the_layer
+    from archsearch.studies.training.ladder import checks as of_training
 
     form = named(backend)
     others = (*of_the_layer(found, form), *of_training(found, form))

@@ -18,7 +18,7 @@ from archsearch.studies.files.directory import Measurement, Result, StudyDirecto
 from archsearch.studies.files.outcomes import CrowdedOut, Outcome
 from archsearch.studies.search.proposals import Proposals
 from archsearch.studies.search.rungs import Rungs
-from archsearch.studies.search.telling import missed_words, verdict
+from archsearch.studies.search.telling import ending, missed_words
 from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.executor import Departure, Executor
@@ -404,7 +404,7 @@ class Driver:
     def _tell(self, number: int, result: Result) -> None:
         """Tell Optuna what a result file says, and end the study if our own code keeps failing in one place."""
         trial = self.directory.trial(number)
-        told = verdict(result, trial.proposal() or {}, trial.curve(), self.rungs, self.objectives, number)
+        told = ending(result, trial.proposal() or {}, trial.curve(), self.rungs, self.objectives, number)
         self.proposals.tell(number, told)
         self._losses.pop(number, None)
         shown = ", ".join(f"{name} {result.values[name]:.4g}" for name in self.objectives if name in result.values)

@@ -5,7 +5,6 @@ so that proposals depend on what was told and not on how often the driver was re
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +22,10 @@ from archsearch.studies.search.samplers import (
     maker,
 )
 from archsearch.studies.search.storage import JOURNAL, open_storage
+from archsearch.studies.search.telling import Ending
 from archsearch.studies.tasks.direction import Direction
 
 STUDY_NAME = "archsearch"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What Optuna is told about a trial: `values` if it is complete, `constraints` if it was stopped or its rule
-    failed.
-
-    curve: the single objective by tokens, empty with several objectives. attributes: flat facts for dashboards. A
-    verdict without values and constraints is a failure that teaches the sampler nothing.
-    """
-
-    values: tuple[float, ...] | None = None
-    constraints: Mapping[str, float] = field(default_factory=dict[str, float])
-    curve: Mapping[int, float] = field(default_factory=dict[int, float])
-    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    @property
-    def state(self) -> TrialState:
-        """Optuna's name for it."""
-        if self.values is not None:
-            return TrialState.COMPLETE
-        return TrialState.PRUNED if self.constraints else TrialState.FAIL
 
 
 class Proposals:
@@ -133,20 +111,20 @@ class Proposals:
         """Optuna's state of the trial."""
         return self._frozen(number).state
 
-    def tell(self, number: int, verdict: Verdict) -> None:
+    def tell(self, number: int, ending: Ending) -> None:
         """End trial `number`. Parts that were told before a crash are not told again."""
         trial, frozen = self._handle(number), self._frozen(number)
-        for key, value in verdict.attributes.items():
+        for key, value in ending.attributes.items():
             if frozen.user_attrs.get(key) != value:
                 trial.set_user_attr(key, value)
-        for tokens, value in verdict.curve.items():
+        for tokens, value in ending.curve.items():
             if tokens not in frozen.intermediate_values:
                 trial.report(value, tokens)
         known = trial.constraints
-        for key, value in verdict.constraints.items():
+        for key, value in ending.constraints.items():
             if key not in known:
                 trial.set_constraint(key, value)
-        self._study.tell(number, verdict.values, verdict.state)
+        self._study.tell(number, ending.values, ending.state)
         self._kept.flush()
 
     def _armed(self, trial: Trial, *, at_random: bool) -> tuple[Trial, str]:

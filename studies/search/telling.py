@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from optuna.trial import TrialState
 
 from archsearch.studies.files.directory import Measurement, Result
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.proposals import Verdict
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.tasks.direction import Direction
 
@@ -22,15 +24,37 @@ MEASURED_FACTS = (
 )
 
 
-def verdict(
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What Optuna is told about a trial: `values` if it is complete, `constraints` if it was stopped or its rule
+    failed.
+
+    curve: the single objective by tokens, empty with several objectives. attributes: flat facts for dashboards. One
+    without values and constraints is a failure that teaches the sampler nothing.
+    """
+
+    values: tuple[float, ...] | None = None
+    constraints: Mapping[str, float] = field(default_factory=dict[str, float])
+    curve: Mapping[int, float] = field(default_factory=dict[int, float])
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def state(self) -> TrialState:
+        """Optuna's name for it."""
+        if self.values is not None:
+            return TrialState.COMPLETE
+        return TrialState.PRUNED if self.constraints else TrialState.FAIL
+
+
+def ending(
     result: Result,
     proposal: Mapping[str, Any],
     curve: list[Measurement],
     rungs: Rungs,
     objectives: Mapping[str, Direction],
     number: int,
-) -> Verdict:
-    """The verdict on trial `number`: values only for a full budget, a constraint that says how far a stopped one came.
+) -> Ending:
+    """The ending of trial `number`: values only for a full budget, a constraint that says how far a stopped one came.
 
     With one objective the constraint and the values at the rungs both order stopped trials by how far they came; with
     several Optuna knows no intermediate values, and without the constraint it would order them by age.
@@ -43,7 +67,7 @@ def verdict(
         if not all(math.isfinite(value) for value in values):
             outcome, values = Outcome.UNSTABLE, None
             constraints = _failure(Outcome.UNSTABLE, rungs)
-    return Verdict(
+    return Ending(
         values=values,
         constraints=constraints,
         curve=_rung_values(curve, rungs, objectives) if values or constraints else {},

@@ -15,7 +15,7 @@ from torch import Tensor
 from archsearch.dsl import Rule
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import Backend
-from archsearch.kernels.ladder import Rung
+from archsearch.kernels.ladder import Check
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.models.options import Model
 
@@ -26,9 +26,9 @@ SHARE = 0.5
 """Of the first loss, which the last must be below."""
 
 
-def rungs(rule: Rule, backend: Backend) -> tuple[Rung, ...]:
+def checks(rule: Rule, backend: Backend) -> tuple[Check, ...]:
     """Row 10 of a rule."""
-    return (Rung(10, "the loss falls", lambda: (loss_falls(rule, backend),)),)
+    return (Check(10, "the loss falls", lambda: (loss_falls(rule, backend),)),)
 
 
 def loss_falls(rule: Rule, backend: Backend = "auto") -> Verdict:
