@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from archsearch.dsl import Rule
-from archsearch.errors import ArchsearchError, ConfigError
+from archsearch.errors import ArchsearchError, ConfigError, first_line
 from archsearch.holes import Choose, Chosen
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.models.language_model import LanguageModel
@@ -146,11 +146,11 @@ class _Checker:
         choices, point = drawn
         self.on_point(name)
         if isinstance(point, ArchsearchError):
-            return CheckedPoint(name, choices, error=_first_line(point))
+            return CheckedPoint(name, choices, error=first_line(point))
         try:
             return self._built(name, point)
         except ArchsearchError as error:
-            return CheckedPoint(name, choices, error=_first_line(error))
+            return CheckedPoint(name, choices, error=first_line(error))
 
     def _built(self, name: str, point: Point) -> CheckedPoint:
         rule_hash = point.rule.hash
@@ -180,7 +180,7 @@ def _compile_once(rule: Rule, rule_hash: str, compiled: dict[str, str]) -> None:
             failed = why_unsound(rule) if compile(rule, "torch").source else ("no source was generated",)
             compiled[rule_hash] = next(iter(failed), "")
         except ArchsearchError as error:
-            compiled[rule_hash] = _first_line(error)
+            compiled[rule_hash] = first_line(error)
     if compiled[rule_hash]:
         raise ConfigError(compiled[rule_hash])
 
@@ -193,7 +193,3 @@ def _sizes(point: Point) -> dict[str, float]:
         "key": key,
         "value": round(key * point.layer.expand_v),
     }
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

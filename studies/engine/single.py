@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-from archsearch.errors import ConfigError, StudyError
+from archsearch.errors import ConfigError, StudyError, first_line
 from archsearch.kernels.dispatch import compile
 from archsearch.spaces.options import QUANTITIES
 from archsearch.studies.design.plan import first_difference, versions
@@ -114,7 +114,7 @@ def _train(trial: TrialDirectory, plan: Plan, show: Show, announce: Callable[[st
         outcome = classify(error)
         if not outcome.blames_the_rule:
             raise
-        message = f"{error}".strip().splitlines()[0]
+        message = first_line(error)
     curve = trial.curve()
     last = curve[-1] if curve else Measurement(trial.attempt(), 0, 0.0, {}, 0.0)
     result = Result(outcome, trial.attempt(), last.tokens, last.values, last.seconds, message, details)

@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileSymlinkLock
 from sqlalchemy.exc import SQLAlchemyError
 
-from archsearch.errors import StudyError
+from archsearch.errors import StudyError, first_line
 from archsearch.studies.files import records
 
 JOURNAL = "journal"
@@ -110,4 +110,4 @@ def _reason(error: Exception) -> str:
     told = getattr(error, "orig", None) or error
     if isinstance(error, ImportError):
         return "its driver is not installed (pip install 'archsearch[postgresql]' for PostgreSQL)"
-    return (str(told).strip().splitlines() or [type(told).__name__])[0].strip()
+    return first_line(told).strip()

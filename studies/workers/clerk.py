@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from archsearch.errors import described
 from archsearch.studies.files.board import Board
 from archsearch.studies.files.directory import Measurement, Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.outcomes import Outcome, Unstable, classify
@@ -211,6 +212,4 @@ def fail(clerk: Clerk, error: Exception) -> None:
         raise error
     frames = traceback.extract_tb(error.__traceback__)
     place = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames]
-    first_line = (str(error).strip().splitlines() or [""])[0]
-    message = f"{type(error).__name__}: {first_line}"
-    clerk.finish(outcome, message, {"place": [type(error).__name__, *place]})
+    clerk.finish(outcome, described(error), {"place": [type(error).__name__, *place]})

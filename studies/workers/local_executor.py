@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import torch
 
-from archsearch.errors import StudyError
+from archsearch.errors import StudyError, described
 from archsearch.studies.workers.body import TrainingBody
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.crew import gathered, has_result, structure_at, work_together
@@ -208,8 +208,7 @@ def _answer(group: Sequence[Assignment], body: TrainingBody) -> tuple[bool, str]
     try:
         return work_together(group, body), ""
     except Exception as error:
-        first_line = (str(error).strip().splitlines() or [""])[0]
-        return False, f"{type(error).__name__}: {first_line}"
+        return False, described(error)
 
 
 def _leave_with(alive: Connection) -> None:

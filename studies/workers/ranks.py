@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from archsearch.errors import first_line
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import PeerLost
 from archsearch.studies.training.parallel import First, Other, is_lost_peer, joined
@@ -44,6 +45,6 @@ def _train(clerk: Clerk, body: TrainingBody, rank: int, world: int) -> Mapping[s
             facts = train_trial(replace(plan, ranks=ranks), clerk.trial.checkpoints, supervisor)
     except RuntimeError as error:
         if is_lost_peer(error):
-            raise PeerLost(f"process {rank} of {world} lost another: {str(error).splitlines()[0]}") from error
+            raise PeerLost(f"process {rank} of {world} lost another: {first_line(error)}") from error
         raise
     return {**facts, **known}

@@ -13,7 +13,7 @@ import ray
 from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 
-from archsearch.errors import StudyError
+from archsearch.errors import StudyError, described, first_line
 from archsearch.studies.workers.clerk import Assignment, Body, work
 from archsearch.studies.workers.executor import Departure, Resources
 
@@ -125,8 +125,9 @@ def _start_ray(resources: Resources) -> None:
     try:
         ray.init(address="local", include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
     except Exception as error:  # Ray raises nothing narrower where its processes do not come up
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise StudyError(f"Ray did not start on this machine: {first} Run the same command again") from error
+        raise StudyError(
+            f"Ray did not start on this machine: {first_line(error)} Run the same command again"
+        ) from error
 
 
 def _join(address: str, quiet: dict[str, Any]) -> None:
@@ -202,6 +203,4 @@ def _fits(node: Mapping[str, float], resources: Resources) -> int:
 
 def cause_of(error: Exception) -> str:
     """What ended an attempt, in one line: the worker's own exception where there is one, not Ray's wrapping of it."""
-    told = cast(Exception, error.cause) if isinstance(error, RayTaskError) else error
-    text = (str(told).strip().splitlines() or [""])[0]
-    return f"{type(told).__name__}: {text}"
+    return described(cast(Exception, error.cause) if isinstance(error, RayTaskError) else error)
