@@ -223,11 +223,24 @@ def check_study(
 
 
 @study.command(epilog="Example: archsearch study run studies/configs/quickstart.yaml trials=20")
-def run(source: Source, overrides: Overrides = None) -> None:
+def run(
+    source: Source,
+    overrides: Overrides = None,
+    *,
+    imported: Annotated[
+        str | None,
+        typer.Option(
+            "--import",
+            metavar="STUDY",
+            help="An older study, whose finished trials count where they are points of this one.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Create the study, or go on with it, until its trials are done; then rank, report and export."""
     from archsearch.studies import commands
 
-    commands.run(source, overrides or [])
+    commands.run(source, overrides or [], imported)
 
 
 @study.command(epilog="Example: archsearch study resume runs/quickstart trials=40")

@@ -42,6 +42,7 @@ class StudyConfig:
     storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
     tensorboard: whether each trial writes its evaluations for TensorBoard too.
     learning_rates: a grid at which every structure is trained, baselines too; none leaves the rate to the space.
+    imported: an older study, whose trials count here where they are points of the space, trained as this one asks.
     finalists: how many of a finished search its finals retrain beside the baselines. against: the baseline that
     verdicts are about; null is the first. ties: by objective, how small a difference does not matter. entrants: points
     trained on every fresh seed; a study that has some proposes nothing.
@@ -68,6 +69,7 @@ class StudyConfig:
     storage: str = JOURNAL
     tensorboard: bool = False
     learning_rates: tuple[float, ...] = ()
+    imported: Path | None = None
     finalists: int = 3
     against: str | None = None
     ties: Mapping[str, float] = field(default_factory=dict[str, float])

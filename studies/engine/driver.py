@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from archsearch.holes import Choose
 from archsearch.studies.files import records
-from archsearch.studies.files.directory import Measurement, Result, StudyDirectory
+from archsearch.studies.files.directory import Measurement, Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.outcomes import CrowdedOut, Outcome
 from archsearch.studies.search.proposals import Proposals
 from archsearch.studies.search.rungs import Rungs
@@ -112,7 +112,9 @@ class Driver:
     resolve: turns a chooser into a point of the space. announce: told in words what happened. on_look: called each
     time round. free_pass_every: see RungOptions. objectives: as in the plan. companions: from the choices of a
     proposal to those of trials that go with it, as the same structure at other learning rates; they follow at once, are
-    part of the same proposal, and may be stopped alone. stopped: whether it was asked to stop.
+    part of the same proposal, and may be stopped alone. replicate: the seed on which a variant that has so many trials
+    runs again when it is proposed again; None where it has enough. taken_over: the end of a trial of an older study
+    that counts for a proposal, its files copied; None where there is none. stopped: whether it was asked to stop.
     """
 
     directory: StudyDirectory
@@ -128,11 +130,14 @@ class Driver:
     announce: Callable[[str], None] = lambda text: None
     on_look: Callable[[], None] = lambda: None
     companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: ()
+    replicate: Callable[[int], int | None] = lambda count: None
+    taken_over: Callable[[TrialDirectory, Mapping[str, Any]], Result | None] = lambda trial, proposal: None
     stopped: bool = False
     _live: dict[int, _Live] = field(default_factory=dict[int, _Live])
     _queue: list[_Waiting] = field(default_factory=list[_Waiting])
     _losses: dict[int, _Losses] = field(default_factory=dict[int, _Losses])
     _variants: dict[str, int] = field(default_factory=dict[str, int])
+    _tried: dict[str, int] = field(default_factory=dict[str, int])
     _origins: dict[int, str] = field(default_factory=dict[int, str])
     _leaders: dict[int, int] = field(default_factory=dict[int, int])
     _duplicates_in_a_row: int = 0
@@ -191,6 +196,8 @@ class Driver:
         """Tell a trial that has its result, queue one that has none."""
         trial = self.directory.trial(number)
         result, proposal = trial.result(), trial.proposal() or {}
+        if result is None and proposal.get("duplicate_of") is None and not trial.is_present(trial.attempt()):
+            result = self.taken_over(trial, proposal)
         if result is not None:
             self._tell(number, result)
         elif proposal.get("missed") and proposal.get("duplicate_of") is None:
@@ -206,7 +213,9 @@ class Driver:
         if proposal.get("duplicate_of") is not None:
             self._duplicates_in_a_row += leader is None
             return
-        self._variants[str(proposal["variant_hash"])] = number
+        variant = str(proposal["variant_hash"])
+        self._variants.setdefault(variant, number)
+        self._tried[variant] = self._tried.get(variant, 0) + 1
         if origin == PROPOSAL and leader is None:
             self._duplicates_in_a_row = 0
             self._proposed += 1
@@ -261,23 +270,34 @@ class Driver:
         point = self.resolve(self.suggest(trial))
         earlier = self._variants.get(point.variant_hash)
         origin, leader = self.proposals.origin(number), self.proposals.leader(number)
+        seed = None
+        if earlier is not None and origin == PROPOSAL and leader is None:
+            seed = self._next_seed(point.variant_hash, earlier)
         record: dict[str, object] = {
             "number": number,
             "origin": origin,
             "sampler": sampler if origin == PROPOSAL and leader is None else "enqueued",
             "leader": leader,
-            "duplicate_of": earlier,
+            "duplicate_of": earlier if seed is None else None,
             "variant_hash": point.variant_hash,
             **point.record(),
+            **({} if seed is None else {"replicate_of": earlier, "seed": seed}),
         }
         self.directory.trial(number).write_proposal(record)
         self._remember(number, record)
         self._enqueue_companions(number, record)
         return number
 
+    def _next_seed(self, variant: str, first: int) -> int | None:
+        """The seed of the next trial of a variant; None if it is not to have one, or its rule has failed."""
+        end = self.directory.trial(first).result()
+        if end is not None and end.outcome.blames_the_rule:
+            return None
+        return self.replicate(self._tried[variant])
+
     def _enqueue_companions(self, number: int, proposal: Mapping[str, Any]) -> None:
         """Propose what goes with a proposal next; those that are there already are not proposed again."""
-        if proposal.get("leader") is None and proposal.get("duplicate_of") is None:
+        if all(proposal.get(name) is None for name in ("leader", "duplicate_of", "replicate_of")):
             for choices in self.companions(proposal["choices"]):
                 self.proposals.enqueue(choices, str(proposal["origin"]), leader=number)
 

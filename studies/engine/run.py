@@ -21,6 +21,7 @@ from archsearch.studies.design.plan import Plan
 from archsearch.studies.design.points import Candidate
 from archsearch.studies.design.rates import at_other_rates
 from archsearch.studies.engine.driver import Limits, Patience
+from archsearch.studies.engine.importing import imported_from
 from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files import records
 from archsearch.studies.files.board import check_tensorboard
@@ -70,6 +71,7 @@ def run_study(
         for task in tasks.values():
             sequences, _ = steps_of(task, space.training, task.length)
             check_shares(sequences, config.resources.ranks, graphs=config.graphs)
+    older = imported_from(config.imported, space, plan)
     directory = StudyDirectory(config.directory)
     ended = carry_out(
         directory,
@@ -85,6 +87,9 @@ def run_study(
         announce=announce,
         on_look=on_look,
         companions=lambda choices: () if config.entrants else at_other_rates(choices, config.learning_rates),
+        replicate=config.seeds.replicate,
+        taken_over=older.take_over,
+        imported=older.choices,
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
     )
     if not ended:

@@ -14,13 +14,16 @@ from archsearch.studies.design.plan import Plan, begin_or_compare
 from archsearch.studies.engine.driver import Driver, Limits, Patience, Point
 from archsearch.studies.engine.signals import terminable
 from archsearch.studies.files import records
-from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.directory import Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.lock import driver_lock
 from archsearch.studies.search.proposals import STUDY_NAME, Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.samplers import SamplerKind, grid
 from archsearch.studies.search.storage import JOURNAL, open_storage, without_password
 from archsearch.studies.workers.executor import Executor
+
+IMPORT = "import"
+"""The origin of what an older study had tried."""
 
 
 def carry_out(
@@ -37,14 +40,17 @@ def carry_out(
     on_begin: Callable[[], None] = lambda: None,
     on_look: Callable[[], None] = lambda: None,
     companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: (),
+    replicate: Callable[[int], int | None] = lambda count: None,
+    taken_over: Callable[[TrialDirectory, Mapping[str, Any]], Result | None] = lambda trial, proposal: None,
+    imported: Sequence[Mapping[str, Any]] = (),
 ) -> bool:
     """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end; whether it
     got there, and was not asked to stop before.
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
-    if the study asks something else. on_look: called each time the driver looks at the files. companions: see
-    `Driver`.
+    if the study asks something else. on_look: called each time the driver looks at the files. companions,
+    replicate, taken_over: see `Driver`. imported: choices of trials of an older study, proposed after the baselines.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
     holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
     """
@@ -78,6 +84,8 @@ def carry_out(
             _check_storage(directory, proposals, storage)
             for name, choices in plan.baselines.items():
                 proposals.enqueue(choices, f"baseline:{name}")
+            for choices in imported:
+                proposals.enqueue(choices, IMPORT)
             workers = executor()
             stack.callback(workers.close)
             driver = Driver(
@@ -94,6 +102,8 @@ def carry_out(
                 announce=announce,
                 on_look=on_look,
                 companions=companions,
+                replicate=replicate,
+                taken_over=taken_over,
             )
             stack.enter_context(terminable())
             stack.enter_context(_storage_errors(directory, storage))

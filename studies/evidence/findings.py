@@ -25,6 +25,9 @@ LEAST_TRIALS = 8
 WEAK = 0.5
 """A rung whose order agrees less than this with the order at the end is too early."""
 
+PAID_BEFORE = "an older study, which paid for them"
+"""Trials that were taken over: no part of what this study cost."""
+
 
 @dataclass(frozen=True, slots=True)
 class RungWorth:
@@ -240,10 +243,13 @@ def costs(evidence: Evidence) -> list[Cost]:
     for row in evidence.rows:
         parts.setdefault(_purpose(row), []).append(row)
     found = [_cost(what, rows) for what, rows in parts.items()]
-    return [*found, _cost("all", list(evidence.rows))] if len(found) > 1 else found
+    paid = [row for row in evidence.rows if _purpose(row) != PAID_BEFORE]
+    return [*found, _cost("all", paid)] if len(found) > 1 else found
 
 
 def _purpose(row: Row) -> str:
+    if row.is_imported:
+        return PAID_BEFORE
     if row.entrant is not None:
         return "entrants on fresh seeds"
     if row.is_baseline:

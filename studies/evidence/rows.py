@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from archsearch.studies.design.rates import without_rate
 from archsearch.studies.evidence.naming import choice_words, differing, name_words
 from archsearch.studies.files import records
-from archsearch.studies.files.directory import Measurement, StudyDirectory
+from archsearch.studies.files.directory import IMPORTED, Measurement, StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.search.fronts import front, losses
 from archsearch.studies.tasks.direction import Direction
@@ -22,7 +23,9 @@ class Row:
     """One trial. outcome: None while it has no end. values: of its end, or measured last. details: facts of its end.
 
     leader: the trial of the same structure that this one goes with, at another learning rate.
-    seed: the fresh seed of an entrant's trial; None in a search, where all share one. entrant: its name.
+    seed: the fresh seed of an entrant's trial, or that of a variant proposed again; None where all share the search's.
+    entrant: its name. replicate_of: the first trial of the same variant, on the search's seed. seeds: over how many
+    `values` are means.
     words: its choices, as they tell it from the other trials. duplicate_of: the trial that was the same variant.
     model, budget: the model's sizes and what they were to cost, as trial.json has them.
     """
@@ -48,6 +51,8 @@ class Row:
     entrant: str | None = None
     words: str = ""
     duplicate_of: int | None = None
+    replicate_of: int | None = None
+    seeds: int = 1
     model: Mapping[str, Any] = field(default_factory=dict[str, Any])
     budget: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -62,6 +67,11 @@ class Row:
         if self.is_baseline:
             return self.origin.removeprefix(BASELINE)
         return self.words or choice_words(self.choices)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether an older study trained it."""
+        return IMPORTED in self.details
 
     @property
     def structure(self) -> str:
@@ -84,15 +94,30 @@ class Evidence:
 
     @property
     def judged(self) -> list[Row]:
-        """The complete trials that count: of a structure trained at several rates the best by the first objective,
-        the earliest of equals.
+        """The complete trials that count: of a variant on several seeds the first one with the means over all, of a
+        structure trained at several rates the best by the first objective, the earliest of equals.
         """
         best: dict[str, Row] = {}
-        for row in self.ended(Outcome.COMPLETE):
+        for row in self._variants:
             kept = best.setdefault(row.structure, row)
             if losses(row.values, self.objectives)[0] < losses(kept.values, self.objectives)[0]:
                 best[row.structure] = row
         return sorted(best.values(), key=lambda row: row.number)
+
+    @property
+    def _variants(self) -> list[Row]:
+        """One complete trial a variant, the first, with the means over all of its seeds."""
+        found: dict[int, list[Row]] = {}
+        for row in self.ended(Outcome.COMPLETE):
+            found.setdefault(row.number if row.replicate_of is None else row.replicate_of, []).append(row)
+        return [self._mean(rows) for rows in found.values()]
+
+    def _mean(self, rows: Sequence[Row]) -> Row:
+        first = rows[0]
+        if len(rows) == 1:
+            return first
+        means = {name: statistics.fmean(row.values[name] for row in rows) for name in self.objectives}
+        return dataclasses.replace(first, values={**first.values, **means}, seeds=len(rows))
 
     @property
     def ranking(self) -> list[tuple[int, Row]]:
@@ -151,6 +176,8 @@ class Evidence:
                 return f"the same variant as trial {row.duplicate_of}"
             case Outcome.COMPLETE:
                 best = next(each for each in self.judged if each.structure == row.structure)
+                if row.replicate_of == best.number:
+                    return f"part of the means of trial {best.number}"
                 return "" if best.number == row.number else f"better as trial {best.number}, at another learning rate"
             case _:
                 return row.message or row.outcome.value
@@ -193,6 +220,7 @@ def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str]) ->
         seed=proposal.get("seed"),
         entrant=entrants.get(str(proposal.get("entrant_hash"))),
         duplicate_of=proposal.get("duplicate_of"),
+        replicate_of=proposal.get("replicate_of"),
         model=proposal.get("model") or {},
         budget=proposal.get("budget") or {},
     )

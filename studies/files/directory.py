@@ -29,6 +29,9 @@ from archsearch.studies.files import records
 from archsearch.studies.files.decisions import Decision
 from archsearch.studies.files.outcomes import Outcome
 
+IMPORTED = "imported"
+"""The fact of a result that names the trial of an older study which it was taken from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:

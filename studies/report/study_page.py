@@ -269,6 +269,7 @@ def _objective_column(name: str, way: Direction) -> Column:
 def _extra_columns(evidence: Evidence) -> list[Column]:
     """Numbers that all variants have in common, and the learning rate."""
     titles = {
+        "seeds": Column("seeds", "seeds"),
         "learning_rate": Column("learning_rate", "rate", unit="peak"),
         "parameters": Column("parameters", "parameters"),
         "state_bytes": Column("state_bytes", "state", unit="bytes"),
@@ -284,6 +285,7 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
         "name": row.name,
         "origin": _origin(row),
         "outcome": row.outcome.value if row.outcome else "unfinished",
+        "seeds": row.seeds if any(each.replicate_of is not None for each in evidence.rows) else None,
         "learning_rate": row.learning_rate if RATE in row.choices else None,
         "tokens": row.tokens,
         **whole,
@@ -294,6 +296,10 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
 def _origin(row: Row) -> str:
     if row.is_baseline:
         return "baseline"
+    if row.is_imported:
+        return "imported"
+    if row.replicate_of is not None:
+        return "another seed"
     return "another rate" if row.leader is not None else row.sampler or row.origin
 
 

@@ -13,7 +13,7 @@ import torch
 
 from archsearch.dsl import Rule
 from archsearch.kernels.ladder import Line, Status, climb
-from archsearch.mixers.ladder import rungs
+from archsearch.mixers.ladder import checks
 from archsearch.studies.files import records
 from archsearch.studies.files.outcomes import Unbuildable
 
@@ -41,7 +41,7 @@ def require_valid(rule: Rule, file: Path) -> None:
 @functools.lru_cache(maxsize=256)
 def why_unsound(rule: Rule) -> tuple[str, ...]:
     """The rows that a rule fails, in words; on the CPU, in the form of its kernels that needs no device."""
-    others = [rung for rung in rungs(rule, "torch") if rung.number in LAYER_ROWS]
+    others = [check for check in checks(rule, "torch") if check.number in LAYER_ROWS]
     return tuple(_words(line) for line in climb(rule, "torch", others) if line.status is Status.FAILED)
 
 

@@ -7,14 +7,15 @@ import pytest
 
 from archsearch.dsl import Rule
 from archsearch.mixers.lookup import find_rule
-from archsearch.studies import records, validity
 from archsearch.studies.design.config import StudyConfig
 from archsearch.studies.engine.checking import check_study
 from archsearch.studies.engine.run import run_study
 from archsearch.studies.evidence.rows import read_evidence
+from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome, Unbuildable
 from archsearch.studies.report.study_page import write_report
+from archsearch.studies.training import validity
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.validity import require_valid, why_unsound
 
