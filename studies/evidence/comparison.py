@@ -22,6 +22,7 @@ from archsearch.studies.evidence.student import critical, two_sided
 from archsearch.studies.tasks.direction import Direction
 
 Numbers = NDArray[np.float64]
+Draws = NDArray[np.float64] | NDArray[np.float32]
 BLOCK, MOST_AT_ONCE = 2500, 64
 """Resamples whose documents are summed at once; documents of which all resamples are kept in double precision."""
 
@@ -168,28 +169,28 @@ def resampled(documents: Documents, strictness: Strictness = STRICTNESS) -> tupl
     return float(low), float(high)
 
 
-def _sizes(sizes: Numbers, texts: Numbers) -> Numbers | float:
+def _sizes(sizes: Numbers, texts: Draws) -> Numbers | float:
     """What the documents of each resample weigh; of equal ones always the same."""
     if (sizes == sizes[0]).all():
         return float(sizes.sum())
     return np.concatenate([block @ sizes for block in _blocks(texts)])
 
 
-def _blocks(draws: Numbers) -> Iterator[Numbers]:
+def _blocks(draws: Draws) -> Iterator[Numbers]:
     """Some resamples after another, in the precision of products: thousands of documents need not fit at once."""
-    if draws.dtype == np.float64:
-        yield draws
+    if len(draws.T) <= MOST_AT_ONCE:
+        yield draws.astype(np.float64, copy=False)
         return
     for start in range(0, len(draws), BLOCK):
         yield draws[start : start + BLOCK].astype(np.float64)
 
 
 @functools.lru_cache(maxsize=8)
-def _draws(count: int, resamples: int, salt: int) -> Numbers:
+def _draws(count: int, resamples: int, salt: int) -> Draws:
     """How often each of `count` is drawn in each resample, [resamples, count]; the same in every process."""
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence((salt, count))))
     drawn = random.multinomial(count, np.full(count, 1 / count), size=resamples)
-    return drawn.astype(np.float64 if count <= MOST_AT_ONCE else np.float32)
+    return drawn.astype(np.float64) if count <= MOST_AT_ONCE else drawn.astype(np.float32)
 
 
 def _differences(contest: Contest) -> list[float]:

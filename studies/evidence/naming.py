@@ -52,4 +52,4 @@ def _figure(value: object) -> str:
     """Numbers by two digits behind the point, very small and large ones by two digits."""
     if not isinstance(value, float):
         return str(value)
-    return f"{value:.2f}" if 0.1 <= abs(value) < 100 or value == 0 else f"{value:.2g}"
+    return f"{value:.2f}" if 0.1 <= abs(value) < 100 else f"{value:.2g}"

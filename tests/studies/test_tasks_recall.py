@@ -193,11 +193,10 @@ def test_each_held_out_sequence_is_a_document_of_the_objective(task: Task) -> No
     def half_right(tokens: Tensor) -> Tensor:
         return solver(task)(tokens) * (tokens[..., None] % 3 != 0)
 
+    sequences = getattr(task, "options").evaluation * len(getattr(getattr(task, "options"), "slices", [0]))  # noqa: B009
     for part in Part:
         scored = task.score_documents(half_right, part)
         value = task.evaluate(half_right, part)[task.objective.name]
         assert sum(d.bits for d in scored) / sum(d.size for d in scored) == pytest.approx(value, abs=1e-6)
         assert 0 < value < 1 and len({d.bits for d in scored}) > 1
-        assert len({d.name for d in scored}) == len(scored)
-    sequences = getattr(task, "options").evaluation * len(getattr(getattr(task, "options"), "slices", [0]))  # noqa: B009
-    assert len(scored) == sequences
+        assert len({d.name for d in scored}) == len(scored) == sequences
