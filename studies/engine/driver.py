@@ -424,7 +424,10 @@ class Driver:
     def _tell(self, number: int, result: Result) -> None:
         """Tell Optuna what a result file says, and end the study if our own code keeps failing in one place."""
         trial = self.directory.trial(number)
-        told = ending(result, trial.proposal() or {}, trial.curve(), self.rungs, self.objectives, number)
+        proposal, curve = trial.proposal() or {}, trial.curve()
+        told = ending(result, proposal, curve, self.rungs, self.objectives, number)
+        if told.values is not None:
+            self.proposals.keep_files(number, proposal, curve)
         self.proposals.tell(number, told)
         self._losses.pop(number, None)
         shown = ", ".join(f"{name} {result.values[name]:.4g}" for name in self.objectives if name in result.values)
