@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVariableType, reportPrivateImportUsage]
 
+from archsearch.kernels.rowwise import choice
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Task
 from archsearch.studies.training.graph import EAGER
@@ -160,8 +161,8 @@ class Stack:
         """[R]: the mean loss in nats of every replica over its labelled positions."""
         hidden = self._hidden(tokens, shared=False)
         labelled = hidden.flatten(0, 2).index_select(0, (places + self._offsets).flatten())
-        logits = self._headed(labelled.view(*places.shape, -1)).float()
-        each = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORED, reduction="none")
+        logits = self._headed(labelled.view(*places.shape, -1))
+        each = _costs(logits.flatten(0, 1), answers.flatten())
         return each.view_as(answers).sum(1) / (answers != IGNORED).sum(1)
 
     def _hidden(self, tokens: Tensor, *, shared: bool) -> Tensor:
@@ -224,6 +225,15 @@ class _Graphed:
         with torch.cuda.stream(self._stream):
             self._change()
         usual.wait_stream(self._stream)
+
+
+def _costs(logits: Tensor, answers: Tensor) -> Tensor:
+    """[N]: nats of every answer, 0 for `IGNORED`, of logits [N, vocabulary] in the type of the products."""
+    if choice.applies(logits):
+        from archsearch.kernels.rowwise import calls
+
+        return calls.cross_entropy(logits, answers)
+    return F.cross_entropy(logits.float(), answers, ignore_index=IGNORED, reduction="none")
 
 
 def _tensors(block: Block) -> tuple[Tensor, Tensor, Tensor]:
