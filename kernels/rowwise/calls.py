@@ -103,9 +103,7 @@ class _GatedNorm(torch.autograd.Function):
         y = torch.empty_like(o, dtype=out)
         tiles = _row_tiles(width)
         grid = (_blocks(rows, tiles["BR"]),)
-        launched(
-            programs.gated_norm, grid, o, gate, weight, y, rows, rows // replicas, width, eps, GATE=kind, **tiles
-        )
+        launched(programs.gated_norm, grid, o, gate, weight, y, rows, rows // replicas, width, eps, GATE=kind, **tiles)
         ctx.save_for_backward(o, gate, weight)
         ctx.eps, ctx.kind = eps, kind
         return y

@@ -12,10 +12,11 @@ import triton.language as tl
 
 
 @triton.jit
-def convolve(
-    x, weight, bias, y, sequences, tokens, channels, W: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr
-):
-    """y[n, t, c] = sum_w weight[g, c, w] x[n, t + w, c] + bias[g, c]; x [N, T + W - 1, C], y [N, T, C], g = n // sequences."""
+def convolve(x, weight, bias, y, sequences, tokens, channels, W: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr):
+    """y[n, t, c] = sum_w weight[g, c, w] x[n, t + w, c] + bias[g, c], g = n // sequences.
+
+    x [N, T + W - 1, C], y [N, T, C].
+    """
     n = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BC + tl.arange(0, BC)
     token = tl.program_id(2) * BT + tl.arange(0, BT)

@@ -29,7 +29,9 @@ def main(width: int) -> None:
     half: Any = {"dtype": torch.bfloat16, "device": "meta"}
     wide: Any = {"dtype": torch.float32, "device": "meta"}
     kept: Any = Context()
-    y = calls._Convolution.forward(kept, torch.empty(8, 64, 259, 4 * width, **half), torch.empty(8, 4 * width, 4, **wide), None)
+    y = calls._Convolution.forward(
+        kept, torch.empty(8, 64, 259, 4 * width, **half), torch.empty(8, 4 * width, 4, **wide), None
+    )
     calls._Convolution.backward(kept, y)
     kept = Context()
     answers = torch.empty(16384, dtype=torch.int64, device="meta")
@@ -37,7 +39,9 @@ def main(width: int) -> None:
     calls._CrossEntropy.backward(kept, losses)
     kept = Context()
     o = torch.empty(8, 64, 256, 2, width, **half)
-    y = calls._GatedNorm.forward(kept, o, torch.empty_like(o), torch.empty(8, width, **wide), 1e-5, "swish", torch.bfloat16)
+    y = calls._GatedNorm.forward(
+        kept, o, torch.empty_like(o), torch.empty(8, width, **wide), 1e-5, "swish", torch.bfloat16
+    )
     calls._GatedNorm.backward(kept, y)
     sys.stdout.write(json.dumps(FOUND))
 

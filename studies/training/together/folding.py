@@ -50,6 +50,13 @@ def fold(model: LanguageModel) -> LanguageModel:
     return model
 
 
+def kernels_of(model: LanguageModel) -> str:
+    """Backend, chunk size and memory of the rules of a folded model, in words; empty without any."""
+    mixers = [block.mixer for block in _blocks(model) if isinstance(block.mixer, Mixer)]
+    rules = [cast(FoldedRule, cast(Any, mixer.compiled)).compiled for mixer in mixers]
+    return " ".join(f"{rule.backend} {rule.chunk_size} {rule.memory}" for rule in rules)
+
+
 class FoldedRule:
     """A compiled rule whose calls may be mapped over replicas."""
 

@@ -15,22 +15,28 @@ class RowAdamW:
     weights, mean, square: [R, P] float32. count: [], steps made, float32.
     """
 
-    def __init__(
-        self, trainings: Sequence[Training], decaying: Tensor, weights: Tensor, mean: Tensor, square: Tensor, count: int
-    ) -> None:
+    def __init__(self, decaying: Tensor, rows: int, device: torch.device) -> None:
         """decaying: [P], 1 where weight decay acts."""
-        self.weights, self.mean, self.square = weights, mean, square
-        device = weights.device
-
-        def column(values: Sequence[float]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=device)[:, None]
-
-        self.count = torch.tensor(float(count), device=device)
+        self.weights, self.mean, self.square = (torch.zeros(rows, len(decaying), device=device) for _ in range(3))
+        self.count = torch.zeros((), device=device)
         self._decaying = decaying.to(device)[None]
-        self._decay = column([training.weight_decay for training in trainings])
-        self._epsilon = column([training.epsilon for training in trainings])
-        self._clip = column([training.clip or float("inf") for training in trainings])
-        self._betas = column([t.beta1 for t in trainings]), column([t.beta2 for t in trainings])
+        self._decay, self._epsilon, self._clip = (torch.zeros(rows, 1, device=device) for _ in range(3))
+        self._betas = torch.zeros(rows, 1, device=device), torch.zeros(rows, 1, device=device)
+
+    def load(self, trainings: Sequence[Training], rows: Sequence[Sequence[Tensor]], count: int) -> None:
+        """Take over weights, mean and square [P] of each row, after `count` steps; all tensors stay where they are."""
+        for kept, given in zip((self.weights, self.mean, self.square), zip(*rows, strict=True), strict=True):
+            torch.stack(list(given), out=kept)
+        self.count.fill_(float(count))
+        columns = (
+            (self._decay, [training.weight_decay for training in trainings]),
+            (self._epsilon, [training.epsilon for training in trainings]),
+            (self._clip, [training.clip or float("inf") for training in trainings]),
+            (self._betas[0], [training.beta1 for training in trainings]),
+            (self._betas[1], [training.beta2 for training in trainings]),
+        )
+        for column, values in columns:
+            column.copy_(torch.tensor(values)[:, None])
 
     def step(self, gradients: Tensor, rates: Tensor) -> Tensor:
         """One step by gradients [R, P], which are overwritten, at rates [R]; the norms before clipping [R]."""
