@@ -14,7 +14,6 @@ from archsearch.mixers.layer.plan import LayerPlan
 from archsearch.mixers.layer.shapes import as_channels, as_heads
 from archsearch.mixers.layer.source import Lift
 
-
 Finish = Callable[[Tensor, Tensor | None], Tensor]
 """What is read [B, T, HV, V] and the raw gate of its shape, if any, to both together."""
 

@@ -28,7 +28,7 @@ from archsearch.studies.training.together.lane import Lane
 from archsearch.studies.training.together.lockstep import evaluate_in_lockstep
 from archsearch.studies.training.together.rows import Layout
 from archsearch.studies.training.together.stack import Course, Stack, rows_for
-from archsearch.studies.training.together.times import Times
+from archsearch.studies.training.together.times import TRAINING, Times
 from archsearch.studies.training.trial import (
     Plan,
     State,
@@ -231,7 +231,7 @@ class _Group:
     def _trained(self, trials: list[_Trial], target: float) -> tuple[list[dict[str, float] | Exception], float]:
         """The values of every trial at `target`, or what its evaluation raised; seconds of training of one trial."""
         self._stack(trials)
-        with training_on(self.device), self.times.spent("training"):
+        with training_on(self.device), self.times.spent(TRAINING):
             began = time.perf_counter()
             for name, stack in self.stacks.items():
                 stack.advance(round(target * self.courses[name].steps))
