@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ NUMBERS = 2048
 """Of a block of rows that are normalised."""
 PIECES = 64
 """Programs that share the rows of one replica's weights on the way back."""
+
+STEPPED = 1024
+"""Numbers that a program of an optimiser's step takes."""
 
 Gate = Literal["swish", "sigmoid", "none"]
 
@@ -37,6 +40,29 @@ def gated_norm(o: Tensor, gate: Tensor | None, weight: Tensor, eps: float, kind:
     """o [R, ..., N] over its root mean square, times weight [R, N] and the curve of gate [R, ..., N], in type `out`."""
     given = None if gate is None else gate.contiguous()
     return cast(Tensor, cast(Any, _GatedNorm).apply(o.contiguous(), given, weight.contiguous(), eps, kind, out))
+
+
+class RowRates(NamedTuple):
+    """What an optimiser's step takes of each row, [R, 1] float32.
+
+    shrink: what the gradient is multiplied by first. step_size, root: the learning rate and the root of the squares'
+    mean, with their corrections for the first steps. fade: what weight decay takes of a weight.
+    """
+
+    shrink: Tensor
+    beta1: Tensor
+    beta2: Tensor
+    step_size: Tensor
+    root: Tensor
+    epsilon: Tensor
+    fade: Tensor
+
+
+def adamw(gradients: Tensor, weights: Tensor, mean: Tensor, square: Tensor, decaying: Tensor, rates: RowRates) -> None:
+    """A step of AdamW on weights, mean and square [R, P], float32, in place; decaying [1, P]: 1 where fade acts."""
+    rows, size = weights.shape
+    grid = (_blocks(size, STEPPED), rows)
+    launched(programs.adamw, grid, gradients, weights, mean, square, decaying, *rates, size, BLOCK=STEPPED)
 
 
 class _Convolution(torch.autograd.Function):

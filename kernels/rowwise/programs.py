@@ -155,3 +155,27 @@ def gated_norm_back(
         turned = (inner - normal * (tl.sum(inner * normal, 1) / width)[:, None]) * rate
         tl.store(d_o + place, turned.to(d_o.dtype.element_ty), mask=mask)
     tl.store(d_weight + (g * pieces + piece) * width + column, total, mask=there)
+
+
+@triton.jit
+def adamw(
+    gradients, weights, mean, square, decaying, shrink, beta1, beta2, step_size, root, epsilon, fade,
+    size, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A step on rows of `size` numbers in place; shrink .. fade are of a row, decaying [size] is 1 where fade acts."""
+    row = tl.program_id(1)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < size
+    at = row.to(tl.int64) * size + place
+    g = tl.load(gradients + at, mask=mask, other=0.0) * tl.load(shrink + row)
+    m = tl.load(mean + at, mask=mask, other=0.0)
+    v = tl.load(square + at, mask=mask, other=0.0)
+    w = tl.load(weights + at, mask=mask, other=0.0)
+    b1, b2 = tl.load(beta1 + row), tl.load(beta2 + row)
+    m += (g - m) * (1 - b1)
+    v = v * b2 + g * g * (1 - b2)
+    w *= 1 - tl.load(fade + row) * tl.load(decaying + place, mask=mask, other=0.0)
+    w -= tl.load(step_size + row) * m / (tl.sqrt(v) / tl.load(root + row) + tl.load(epsilon + row))
+    tl.store(mean + at, m, mask=mask)
+    tl.store(square + at, v, mask=mask)
+    tl.store(weights + at, w, mask=mask)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from archsearch.kernels.rowwise import choice
 from archsearch.spaces.options import Training
 from archsearch.studies.training.schedule import learning_rate
 
@@ -40,15 +41,22 @@ class RowAdamW:
 
     def step(self, gradients: Tensor, rates: Tensor) -> Tensor:
         """One step by gradients [R, P], which are overwritten, at rates [R]; the norms before clipping [R]."""
-        norms = gradients.square().sum(1, keepdim=True).sqrt_()
-        gradients.mul_((self._clip / (norms + 1e-6)).clamp_(max=1.0))
+        norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+        shrink = (self._clip / (norms + 1e-6)).clamp_(max=1.0)
         self.count += 1
         beta1, beta2 = self._betas
         rate = rates[:, None]
+        step_size, root = rate / (1 - beta1**self.count), (1 - beta2**self.count).sqrt()
+        if choice.applies(gradients):
+            from archsearch.kernels.rowwise import calls
+
+            each = calls.RowRates(shrink, beta1, beta2, step_size, root, self._epsilon, rate * self._decay)
+            calls.adamw(gradients, self.weights, self.mean, self.square, self._decaying, each)
+            return norms[:, 0]
+        gradients.mul_(shrink)
         self.mean.lerp_(gradients, (1 - beta1).expand_as(gradients))
         self.square.mul_(beta2).add_(gradients.square_().mul_(1 - beta2))
-        step_size = rate / (1 - beta1**self.count)
-        divisor = torch.sqrt(self.square).div_((1 - beta2**self.count).sqrt()).add_(self._epsilon)
+        divisor = torch.sqrt(self.square).div_(root).add_(self._epsilon)
         self.weights.mul_(1 - rate * self._decay * self._decaying)
         self.weights.sub_(divisor.reciprocal_().mul_(self.mean).mul_(step_size))
         return norms[:, 0]
