@@ -27,7 +27,7 @@ Gate = Literal["swish", "sigmoid", "none"]
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Each channel of x [R, B, T + W - 1, C] under its own filter, weight [R, C, W], bias [R, C] -> [R, B, T, C]."""
+    """Each channel of x [R, B, T, C] under its own filter of W tokens up to its own, weight [R, C, W], bias [R, C]."""
     return cast(Tensor, cast(Any, _Convolution).apply(x.contiguous(), weight.contiguous(), bias))
 
 
@@ -69,9 +69,8 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         taps = weight.shape[2]
-        replicas, sequences, size, channels = x.shape
-        tokens = size - taps + 1
-        y = x.new_empty(replicas, sequences, tokens, channels)
+        replicas, sequences, tokens, channels = x.shape
+        y = torch.empty_like(x)
         grid = (replicas * sequences, _blocks(channels, TILE[1]), _blocks(tokens, TILE[0]))
         tensors = (x, weight, None if bias is None else bias.contiguous(), y)
         tiles = {"W": taps, "BT": TILE[0], "BC": TILE[1]}

@@ -13,9 +13,9 @@ import triton.language as tl
 
 @triton.jit
 def convolve(x, weight, bias, y, sequences, tokens, channels, W: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr):
-    """y[n, t, c] = sum_w weight[g, c, w] x[n, t + w, c] + bias[g, c], g = n // sequences.
+    """y[n, t, c] = sum_w weight[g, c, w] x[n, t - W + 1 + w, c] + bias[g, c], g = n // sequences; x, y [N, T, C].
 
-    x [N, T + W - 1, C], y [N, T, C].
+    Before its first token x is 0.
     """
     n = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -26,10 +26,12 @@ def convolve(x, weight, bias, y, sequences, tokens, channels, W: tl.constexpr, B
     total = tl.zeros((BT, BC), tl.float32)
     if bias is not None:
         total += tl.load(bias + filters, mask=there, other=0.0).to(tl.float32)[None, :]
-    rows = x + n * (tokens + W - 1) * channels + column[None, :]
+    rows = x + n * tokens * channels + column[None, :]
     for w in tl.static_range(W):
         tap = tl.load(weight + filters * W + w, mask=there, other=0.0).to(tl.float32)
-        total += tap[None, :] * tl.load(rows + (token + w)[:, None] * channels, mask=mask, other=0.0).to(tl.float32)
+        source = token - (W - 1) + w
+        within = mask & (source >= 0)[:, None]
+        total += tap[None, :] * tl.load(rows + source[:, None] * channels, mask=within, other=0.0).to(tl.float32)
     place = n * tokens * channels + token[:, None] * channels + column[None, :]
     tl.store(y + place, total.to(y.dtype.element_ty), mask=mask)
 
@@ -39,23 +41,22 @@ def convolve_back(
     x, weight, d_y, d_x, d_weight, sequences, tokens, channels,
     W: tl.constexpr, WP: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """d_x[n, p, c] = sum_w weight[g, c, w] d_y[n, p - w, c]; d_weight [N, C, W] float32, of each sequence apart."""
+    """d_x[n, t, c] = sum_w weight[g, c, w] d_y[n, t + W - 1 - w, c]; d_weight [N, C, W] float32, of each sequence."""
     n = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BC + tl.arange(0, BC)
     there = column < channels
     tap_number = tl.arange(0, WP)
     filters = (n // sequences) * channels + column
-    size = tokens + W - 1
     found = tl.zeros((BC, WP), tl.float32)
-    for i in range(tl.cdiv(size, BT)):
+    for i in range(tl.cdiv(tokens, BT)):
         row = i * BT + tl.arange(0, BT)
-        mask = (row < size)[:, None] & there[None, :]
-        place = n * size * channels + row[:, None] * channels + column[None, :]
+        mask = (row < tokens)[:, None] & there[None, :]
+        place = n * tokens * channels + row[:, None] * channels + column[None, :]
         given = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
         total = tl.zeros((BT, BC), tl.float32)
         for w in tl.static_range(W):
-            token = row - w
-            within = ((token >= 0) & (token < tokens))[:, None] & there[None, :]
+            token = row + (W - 1 - w)
+            within = (token < tokens)[:, None] & there[None, :]
             at = n * tokens * channels + token[:, None] * channels + column[None, :]
             slope = tl.load(d_y + at, mask=within, other=0.0).to(tl.float32)
             tap = tl.load(weight + filters * W + w, mask=there, other=0.0).to(tl.float32)

@@ -5,7 +5,7 @@ alone, so replicas of it are more channels. On CUDA convolutions, norms and the 
 each number once. All else is torch's own to batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -18,6 +18,7 @@ from archsearch.kernels.dispatch import CompiledRule
 from archsearch.kernels.entering import exact
 from archsearch.kernels.rowwise import choice
 from archsearch.mixers.layer.attention import ConvolutionMixer
+from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.layer.output import Finish, Output
 from archsearch.mixers.models.blocks import Block
@@ -47,6 +48,9 @@ def fold(model: LanguageModel) -> LanguageModel:
         if isinstance(block.mixer, Mixer):
             block.mixer.compiled = cast(CompiledRule, FoldedRule(block.mixer.compiled))
             block.mixer.output.finish = _finish_of(block.mixer.output)
+    for module in model.modules():
+        if isinstance(module, ShortConvolution):
+            module.whole = _whole_of(module)
     return model
 
 
@@ -183,6 +187,41 @@ class _GatedNorm(torch.autograd.Function):
         return calls.gated_norm(rows, gates, weights, eps, kind, out), 0
 
 
+def _whole_of(convolution: ShortConvolution) -> Callable[[Tensor], Tensor]:
+    """The convolution of whole sequences [B, T, C] as one kernel, which takes tokens as they lie."""
+
+    def whole(x: Tensor) -> Tensor:
+        if not choice.applies(x):
+            return convolution.unpacked(x)
+        return cast(Tensor, cast(Any, _Whole).apply(x, convolution.weight, convolution.bias))
+
+    return whole
+
+
+class _Whole(torch.autograd.Function):
+    """(x [B, T, C], weight [C, W], bias [C] or None) -> [B, T, C]; only its mapped form is made."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A single replica has no need of this."""
+        raise NotImplementedError("a folded convolution runs under torch.func.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Gradients are those of what the mapped form calls."""
+
+    @staticmethod
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, int]:
+        """Each replica under its own filters."""
+        from archsearch.kernels.rowwise import calls
+
+        rows, filters = x.movedim(cast(int, in_dims[0]), 0), weight.movedim(cast(int, in_dims[1]), 0)
+        shift = None if bias is None else bias.movedim(cast(int, in_dims[2]), 0)
+        return calls.convolution(rows, filters, shift), 0
+
+
 class _Normal(torch.autograd.Function):
     """(x [..., N], eps) -> x over its root mean square; only its mapped form is made."""
 
@@ -218,13 +257,7 @@ class _Convolved(torch.autograd.Function):
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, int]:
-        """Replicas as channels of one convolution; on CUDA one kernel, which takes tokens as they lie."""
-        if choice.applies(x):
-            from archsearch.kernels.rowwise import calls
-
-            own = weight.movedim(cast(int, in_dims[1]), 0)[:, :, 0]
-            added = None if bias is None else bias.movedim(cast(int, in_dims[2]), 0)
-            return calls.convolution(x.movedim(cast(int, in_dims[0]), 0).mT, own, added).mT, 0
+        """Replicas as channels of one convolution."""
         rows = x.movedim(cast(int, in_dims[0]), 1)  # [B, R, C, T]
         filters = weight.movedim(cast(int, in_dims[1]), 0).flatten(0, 1)
         shift = None if bias is None else bias.movedim(cast(int, in_dims[2]), 0).flatten(0, 1)
