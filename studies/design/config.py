@@ -38,7 +38,8 @@ class StudyConfig:
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. averaged: of an
     objective's value at the end, the mean over so many of the newest evaluations, in 1 .. evaluations; several lower
     its noise, and count in how fast it was reached where they lie far apart. backend: of the mixers. graphs: whether
-    trials replay their steps as CUDA graphs. directory: where the study lives.
+    trials replay their steps as CUDA graphs. checks: whether a rule is held against the validity ladder before it is
+    trained. directory: where the study lives.
     storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
     tensorboard: whether each trial writes its evaluations for TensorBoard too.
     learning_rates: a grid at which every structure is trained, baselines too; none leaves the rate to the space.
@@ -66,6 +67,7 @@ class StudyConfig:
     resources: Resources = field(default_factory=Resources)
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
     graphs: bool = False
+    checks: bool = True
     storage: str = JOURNAL
     tensorboard: bool = False
     learning_rates: tuple[float, ...] = ()

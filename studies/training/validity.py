@@ -16,15 +16,18 @@ from archsearch.kernels.ladder import Line, Status, climb
 from archsearch.mixers.ladder import checks
 from archsearch.studies.files import records
 from archsearch.studies.files.outcomes import Unbuildable
+from archsearch.studies.training.config import read_rule
 
 LAYER_ROWS = (7,)
 """Of the rows that need a layer, those that do not measure time."""
 
 
-def require_valid(rule: Rule, file: Path) -> None:
-    """Check a rule that `file` does not know as sound yet, once in a process. Unbuildable, with the first row that
-    failed.
+@functools.lru_cache(maxsize=256)
+def require_valid(text: str, file: Path) -> None:
+    """Check the rule of that text, which `file` does not know as sound yet, once in a process. Unbuildable, with the
+    first row that failed.
     """
+    rule = read_rule(text)
     key = {"rule_hash": rule.hash, "torch": str(torch.__version__)}
     if any(
         line.get("passed") and all(line.get(name) == key[name] for name in key) for line in records.read_lines(file)

@@ -49,8 +49,8 @@ def test_a_sound_rule_is_checked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     asked: list[Rule] = []
     monkeypatch.setattr(validity, "why_unsound", lambda rule: asked.append(rule) or ())  # pyright: ignore
     for _ in range(2):
-        require_valid(find_rule("delta_net"), file)
-    require_valid(find_rule("gated_delta_net"), file)
+        require_valid(str(find_rule("delta_net")), file)
+    require_valid(str(find_rule("gated_delta_net")), file)
     assert [rule.name for rule in asked] == ["delta_net", "gated_delta_net"]
     assert [line["passed"] for line in records.read_lines(file)] == [True, True]
 
@@ -59,11 +59,11 @@ def test_a_rule_whose_state_grows_is_refused_with_its_row(tmp_path: Path) -> Non
     rule = find_rule("iplr")
     assert why_unsound(find_rule("delta_net")) == ()
     with pytest.raises(Unbuildable, match=r"does not pass its checks: row 8, the state stays in range: .*enlarge"):
-        require_valid(rule, tmp_path / "checks.jsonl")
+        require_valid(str(rule), tmp_path / "checks.jsonl")
     (line,) = records.read_lines(tmp_path / "checks.jsonl")
     assert line["passed"] is False and line["rule_hash"] == rule.hash
     with pytest.raises(Unbuildable):
-        require_valid(rule, tmp_path / "checks.jsonl")
+        require_valid(str(rule), tmp_path / "checks.jsonl")
 
 
 def test_a_study_never_trains_a_rule_that_fails_and_says_why(tmp_path: Path, threads: Any) -> None:
