@@ -12,6 +12,7 @@ from rich.text import Text
 
 from archsearch.spaces.commands import count_lines
 from archsearch.studies.checking import CheckedPoint, StudyCheck
+from archsearch.studies.origins import BASELINE
 
 ROWS = 40
 """Rows that a terminal shows."""
@@ -41,13 +42,14 @@ def _head(found: StudyCheck) -> Iterator[str]:
     if asked:
         yield f"sizes solved for {asked}, within {found.targets.tolerance:.1%}"
     baselines = len(found.plan.baselines)
+    named = "baselines" if found.plan.origin == BASELINE else "trials of entrants"
     which = "all structures" if found.whole else f"{len(found.points) - baselines} points drawn at random"
     built = [point.variant_hash for point in found.points if point.variant_hash]
     variants = f"{len(set(built))} distinct variants"
-    yield f"checked: {baselines} baselines and {which}: {variants}; {len(found.bad)} cannot be built"
+    yield f"checked: {baselines} {named} and {which}: {variants}; {len(found.bad)} cannot be built"
     most = found.tokens * (found.trials + baselines) * found.rates
     rates = f", each at {found.rates} learning rates" if found.rates > 1 else ""
-    yield f"a trial: {found.tokens:,} tokens; {found.trials} trials and {baselines} baselines{rates}: at most {most:,}"
+    yield f"a trial: {found.tokens:,} tokens; {found.trials} trials and {baselines} {named}{rates}: at most {most:,}"
     seconds = [point.seconds for point in found.points if point.seconds is not None]
     if seconds:
         yield f"measured before: about {sum(seconds) / len(seconds):,.0f} s a trial, one at a time"

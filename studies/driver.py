@@ -18,12 +18,12 @@ from archsearch.studies.clerk import Assignment
 from archsearch.studies.directory import Measurement, Result, StudyDirectory
 from archsearch.studies.executor import Departure, Executor
 from archsearch.studies.fronts import Direction
+from archsearch.studies.origins import PROPOSAL
 from archsearch.studies.outcomes import CrowdedOut, Outcome
 from archsearch.studies.proposals import Proposals
 from archsearch.studies.rungs import Rungs
 from archsearch.studies.verdicts import missed_words, verdict
 
-PROPOSAL = "proposal"
 DUPLICATES_BEFORE_RANDOM = 20
 DUPLICATES_BEFORE_END = 200
 BUGS_BEFORE_END = 3

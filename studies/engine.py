@@ -77,7 +77,7 @@ def carry_out(
             stack.callback(proposals.close)
             _check_storage(directory, proposals, storage)
             for name, choices in plan.baselines.items():
-                proposals.enqueue(choices, f"baseline:{name}")
+                proposals.enqueue(choices, f"{plan.origin}{name}")
             workers = executor()
             stack.callback(workers.close)
             driver = Driver(

@@ -8,11 +8,9 @@ from typing import Any
 from archsearch.studies import records
 from archsearch.studies.directory import Measurement, StudyDirectory
 from archsearch.studies.fronts import Direction, front, losses
+from archsearch.studies.origins import BASELINE, name_in
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.rates import without_rate
-
-BASELINE = "baseline:"
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -44,13 +42,13 @@ class Row:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it was asked for by name."""
+        """Whether a search is compared with it."""
         return self.origin.startswith(BASELINE)
 
     @property
     def name(self) -> str:
-        """The baseline's name, or the rule's choices in words."""
-        return self.origin.removeprefix(BASELINE) if self.is_baseline else choice_words(self.choices)
+        """The name that it was asked for by, or the rule's choices in words."""
+        return name_in(self.origin) or choice_words(self.choices)
 
     @property
     def structure(self) -> str:

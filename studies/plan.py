@@ -15,6 +15,7 @@ from archsearch.errors import StudyError
 from archsearch.studies import records
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.fronts import Direction
+from archsearch.studies.origins import BASELINE
 from archsearch.studies.rungs import RungOptions, rung_tokens
 from archsearch.studies.samplers import SamplerOptions
 
@@ -27,7 +28,7 @@ class Plan:
     """A study's question.
 
     objectives: by name, the first one names the study. total_tokens: the full budget of one trial, all its tasks.
-    baselines: the choices of each named rule. holes: how many choices a point has at most. question: what else may not
+    baselines: the choices of each named rule, or of each trial of entrants; origin: which of the two. holes: how many choices a point has at most. question: what else may not
     change (space, tasks, budgets, data), plain data. details: what workers and readers need besides, plain data.
     """
 
@@ -38,6 +39,7 @@ class Plan:
     total_tokens: int
     holes: int
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    origin: str = BASELINE
     question: Mapping[str, Any] = field(default_factory=dict[str, Any])
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from archsearch.holes import Chosen
 from archsearch.studies.fronts import Direction
+from archsearch.studies.origins import PROPOSAL
 from archsearch.studies.samplers import (
     PointSampler,
     SamplerKind,
@@ -123,7 +124,7 @@ class Proposals:
 
     def origin(self, number: int) -> str:
         """`proposal`, or what the trial was enqueued as."""
-        return str(self._frozen(number).user_attrs.get("origin", "proposal"))
+        return str(self._frozen(number).user_attrs.get("origin", PROPOSAL))
 
     def leader(self, number: int) -> int | None:
         """The trial that this one is a companion of; None if it is none."""
@@ -180,4 +181,4 @@ class Proposals:
 
 def _drawn(trials: Sequence[FrozenTrial]) -> int:
     """How many of the trials a sampler proposed, those that go with one of them left out."""
-    return sum(t.user_attrs.get("origin", "proposal") == "proposal" and "leader" not in t.user_attrs for t in trials)
+    return sum(t.user_attrs.get("origin", PROPOSAL) == PROPOSAL and "leader" not in t.user_attrs for t in trials)

@@ -26,6 +26,7 @@ from archsearch.studies.engine import carry_out
 from archsearch.studies.entrants import SEED, enqueued, entrant_points, entrant_records, resolve_seeded
 from archsearch.studies.executor import Executor, Resources
 from archsearch.studies.fronts import Direction
+from archsearch.studies.origins import BASELINE, ENTRANT
 from archsearch.studies.plan import Plan
 from archsearch.studies.points import Candidate
 from archsearch.studies.rates import at_other_rates
@@ -164,6 +165,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
         holes=len(space.holes),
         baselines=enqueued(entrants, config.seeds)
         or {name: baseline(space, name, find_rule(name)) for name in config.baselines},
+        origin=ENTRANT if entrants else BASELINE,
         question={
             **asked,
             "space_hash": space.hash,

@@ -18,6 +18,7 @@ from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.entrants import Entrant, Role, Seeds
 from archsearch.studies.evidence import Evidence, Row, read_evidence
+from archsearch.studies.export import find_trained
 from archsearch.studies.finals import _ties, aa_config, finals_config
 from archsearch.studies.fronts import Direction
 from archsearch.studies.lock import driver_lock
@@ -114,6 +115,15 @@ def test_a_seed_gives_the_same_value_again(finals: StudyDirectory, workers: Any,
     again = read_evidence(run_study(one, workers=workers)).rows[0]
     first = next(row for row in read_evidence(finals).rows if row.entrant == name and row.seed == 1001)
     assert again.values == first.values
+
+
+def test_a_trial_of_an_entrant_is_no_baseline_and_its_card_shows_those_of_its_seed(finals: StudyDirectory) -> None:
+    evidence = read_evidence(finals)
+    assert {row.origin for row in evidence.rows} == {f"entrant:{row.entrant}, seed {row.seed}" for row in evidence.rows}
+    assert not any(row.is_baseline for row in evidence.rows)
+    row = next(row for row in evidence.rows if row.entrant != "gated_delta_net" and row.seed == 1002)
+    results = find_trained(finals.trial(row.number).path).origin.results
+    assert [result["variant"] for result in results] == [row.name, "gated_delta_net, seed 1002"]
 
 
 def test_finals_are_gone_on_with_and_never_begun_twice(search: StudyDirectory, finals: StudyDirectory) -> None:
@@ -335,7 +345,7 @@ def _copied(search: StudyDirectory, target: Path) -> Path:
 def row(entrant: str, seed: int, loss: float, cost: float, outcome: Outcome = Outcome.COMPLETE) -> Row:
     return Row(
         number=seed,
-        origin=f"baseline:{entrant}, seed {seed}",
+        origin=f"entrant:{entrant}, seed {seed}",
         sampler="enqueued",
         choices={},
         rule="",
