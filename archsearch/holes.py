@@ -18,6 +18,9 @@ from typing import Any, cast
 
 from archsearch.errors import HoleError
 
+LARGEST_CHOICE = 100_000
+"""Values of one hole that are counted out."""
+
 Chosen = str | int | float
 Choose = Callable[[str, "Hole"], Chosen]
 
@@ -111,6 +114,9 @@ def integer(low: int, high: int, step: int = 1, *, name: str | None = None) -> A
         raise HoleError(
             f"integer needs whole numbers and a step of at least 1; got low={low}, high={high}, step={step}"
         )
+    values = len(range(low, high + 1, step))
+    if values > LARGEST_CHOICE:
+        raise HoleError(f"integer takes at most {LARGEST_CHOICE:,} values; got {values:,}; raise its step")
     return Integer(low, high, step, _named(name))
 
 

@@ -5,6 +5,7 @@ STUDY/optuna.journal      the proposals and what was told about them
 STUDY/driver.lock         held by the one driver
 STUDY/rungs.jsonl         one decision a line, on disk before it acts
 STUDY/stop.json           there while the driver and the workers are asked to stop
+STUDY/spent.json          there once every variant of the space was tried
 STUDY/trials/00012/
     trial.json            the proposal; written by the driver before training
     attempt.json          the fence: the attempt that may write
@@ -167,6 +168,7 @@ class StudyDirectory:
         self.rungs = path / "rungs.jsonl"
         self.report = path / "report"
         self._stop = path / "stop.json"
+        self._spent = path / "spent.json"
 
     def stop_asked(self) -> bool:
         """Whether the study is to stop."""
@@ -183,6 +185,14 @@ class StudyDirectory:
     def forget_stop(self) -> None:
         """Take the wish back."""
         self._stop.unlink(missing_ok=True)
+
+    def write_spent(self, variants: int) -> None:
+        """Note that there is nothing left to propose."""
+        records.write_json(self._spent, {"variants": variants})
+
+    def is_spent(self) -> bool:
+        """Whether every variant of the space was tried."""
+        return self._spent.exists()
 
     def plan(self) -> dict[str, Any]:
         """The object in study.json. StudyError if `path` is no study."""
@@ -207,9 +217,14 @@ class StudyDirectory:
         return TrialDirectory(self.path / "trials" / f"{number:05d}")
 
     def trials(self) -> dict[int, TrialDirectory]:
-        """The trials with a proposal, by number."""
-        found = sorted((self.path / "trials").glob("[0-9]*/trial.json"))
-        return {int(path.parent.name): TrialDirectory(path.parent) for path in found}
+        """The trials with a proposal, by number. StudyError if one is gone: they are begun in order."""
+        found = sorted(int(path.parent.name) for path in (self.path / "trials").glob("[0-9]*/trial.json"))
+        whole = (self.path / "trials").is_dir()
+        lost = next((number for at, number in enumerate(found) if at != number), None)
+        if lost is not None or (self.exists() and not whole):
+            gone = self.path / "trials" if not whole else self.trial(found.index(lost or 0)).path / "trial.json"
+            raise StudyError(f"{gone} is gone: restore it from a copy of the study")
+        return {number: self.trial(number) for number in found}
 
 
 def _attempt_of(path: Path) -> int:

@@ -49,7 +49,8 @@ class Entrant:
 class Seeds:
     """Seeds of initialisation and data order, the same for every variant.
 
-    search: of the trials of the search, and of its proposals. finals: how many fresh ones entrants meet, >= 1.
+    search: of the trials of the search, and of its proposals. finals: how many fresh ones entrants meet, >= 2; verdicts
+    need six.
     """
 
     search: int = 0
@@ -59,8 +60,10 @@ class Seeds:
         """Refuse numbers out of range."""
         if not 0 <= self.search < LARGEST_SEED // SEEDS_A_SEARCH - 1:
             raise ConfigError(f"seeds.search must be in 0 .. {LARGEST_SEED // SEEDS_A_SEARCH - 2}; got {self.search}")
-        if not 1 <= self.finals < SEEDS_A_SEARCH:
-            raise ConfigError(f"seeds.finals must be in 1 .. {SEEDS_A_SEARCH - 1}; got {self.finals}")
+        if not 2 <= self.finals < SEEDS_A_SEARCH:
+            raise ConfigError(
+                f"seeds.finals must be in 2 .. {SEEDS_A_SEARCH - 1}, for one seed has no interval; got {self.finals}"
+            )
 
     @property
     def fresh(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from archsearch.studies.origins import BASELINE, name_in
 from archsearch.studies.outcomes import Outcome
 from archsearch.studies.rates import without_rate
 
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One trial. outcome: None while it has no end. values: of its end, or measured last. details: facts of its end.

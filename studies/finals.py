@@ -19,6 +19,7 @@ from archsearch.studies.outcomes import Outcome
 from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
 from archsearch.studies.run import read_study_config
 from archsearch.studies.rungs import RungOptions
+from archsearch.studies.status import ended, wanted_of
 
 
 def finals_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig:
@@ -106,6 +107,20 @@ def _entrant(row: Row, role: Role) -> Entrant:
     return Entrant(choices=dict(row.choices), role=role, trial=row.number, scores=dict(row.values))
 
 
+def _check_whole(directory: Path, config: StudyConfig, evidence: Evidence) -> None:
+    """StudyError for a search that has trials to come: who asks for fewer trials takes what there is."""
+    have, wanted = len(ended(evidence)), wanted_of(StudyDirectory(directory), evidence, config)
+    if have >= wanted:
+        return
+    rates = max(1, len(config.learning_rates))
+    enough = max(0, have // rates - len(evidence.plan["baselines"]))
+    place = quote(str(directory))
+    raise StudyError(
+        f"finals need a finished search; {have} of the {wanted} trials of {directory} have ended: go on with "
+        f"archsearch study resume {place}, or take it as it is: archsearch study finals {place} trials={enough}"
+    )
+
+
 def _check_finished(directory: Path, config: StudyConfig, evidence: Evidence) -> None:
     """StudyError unless finals would be fair: all of the search has ended, and there is a baseline and a rival."""
     if config.entrants:
@@ -121,6 +136,7 @@ def _check_finished(directory: Path, config: StudyConfig, evidence: Evidence) ->
             f"finals need a finished search; trial {unfinished[0]} of {directory} has no end: "
             f"archsearch study resume {quote(str(directory))}"
         )
+    _check_whole(directory, config, evidence)
     lost = [name for name in config.baselines if name not in {r.name for r in evidence.judged if r.is_baseline}]
     if lost or not config.baselines:
         what = f"its baseline {lost[0]} did not reach its budget" if lost else "it has none"

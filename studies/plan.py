@@ -28,8 +28,9 @@ class Plan:
     """A study's question.
 
     objectives: by name, the first one names the study. total_tokens: the full budget of one trial, all its tasks.
-    baselines: the choices of each named rule, or of each trial of entrants; origin: which of the two. holes: how many choices a point has at most. question: what else may not
-    change (space, tasks, budgets, data), plain data. details: what workers and readers need besides, plain data.
+    baselines: the choices of each named rule, or of each trial of entrants; origin: which of the two. holes: how many
+    choices a point has at most. question: what else may not change (space, tasks, budgets, data), plain data. details:
+    what workers and readers need besides, plain data.
     """
 
     objectives: Mapping[str, Direction]

@@ -88,14 +88,17 @@ def read_lines(path: Path) -> list[dict[str, object]]:
 
 
 @contextlib.contextmanager
-def read_as_written(path: Path) -> Generator[None]:
-    """A block that takes apart what was read from `path`; DamagedError where something that was written is missing."""
+def read_as_written(path: Path, what: str = "one") -> Generator[None]:
+    """A block that takes apart `what` was read from `path`; DamagedError where something that was written is missing,
+    or is of another kind.
+    """
     try:
         yield
     except DamagedError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"one lacks what was written ({error})") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise _damaged(path, f"{what} lacks what was written ({said})") from error
 
 
 def _object(text: str, path: Path, place: str) -> dict[str, object]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from archsearch.studies import records
+from archsearch.studies.config import StudyConfig
 from archsearch.studies.directory import StudyDirectory
 from archsearch.studies.evidence import Evidence, Row, read_evidence
 from archsearch.studies.lock import is_held
+from archsearch.studies.outcomes import Outcome
 from archsearch.studies.report import rung_summary
 from archsearch.studies.run import read_study_config
 from archsearch.studies.rungs import read_decisions
@@ -16,7 +18,9 @@ from archsearch.studies.rungs import read_decisions
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A study now. driver: who runs it, or None. seconds_left: None while nothing has ended yet."""
+    """A study now. driver: who runs it, or None. wanted: trials, as far as the space has so many. spent: whether every
+    variant of the space was tried. seconds_left: None while nothing has ended yet.
+    """
 
     directory: str
     driver: str | None
@@ -26,6 +30,7 @@ class Status:
     running: list[dict[str, Any]]
     rungs: list[dict[str, Any]]
     seconds_left: float | None
+    spent: bool = False
 
     def record(self) -> dict[str, Any]:
         """Plain data."""
@@ -37,9 +42,8 @@ def read_status(directory: StudyDirectory) -> Status:
     evidence = read_evidence(directory)
     config = read_study_config(directory.path)
     decisions = read_decisions(directory.rungs)
-    rates = 1 if config.entrants else max(1, len(config.learning_rates))
-    wanted = (config.trials + len(evidence.plan["baselines"])) * rates
-    over = [row for row in evidence.rows if row.outcome is not None and not _is_duplicate(row)]
+    over = ended(evidence)
+    wanted = wanted_of(directory, evidence, config)
     running = [_running(evidence, row) for row in evidence.rows if row.outcome is None]
     slots = config.resources.concurrent or max(1, len(running))
     return Status(
@@ -54,11 +58,21 @@ def read_status(directory: StudyDirectory) -> Status:
             for rung in sorted({d.rung for d in decisions})
         ],
         seconds_left=_seconds_left(over, running, wanted, slots),
+        spent=directory.is_spent(),
     )
 
 
-def _is_duplicate(row: Row) -> bool:
-    return row.outcome is not None and row.outcome.value == "duplicate"
+def ended(evidence: Evidence) -> list[Row]:
+    """The trials that have an end; repetitions of others are none."""
+    return [row for row in evidence.rows if row.outcome not in (None, Outcome.DUPLICATE)]
+
+
+def wanted_of(directory: StudyDirectory, evidence: Evidence, config: StudyConfig) -> int:
+    """How many trials the configuration asks for, all rates counted; of a spent space, how many there are."""
+    if directory.is_spent():
+        return sum(row.outcome is not Outcome.DUPLICATE for row in evidence.rows)
+    rates = 1 if config.entrants else max(1, len(config.learning_rates))
+    return (config.trials + len(evidence.plan["baselines"])) * rates
 
 
 def _count(evidence: Evidence) -> dict[str, int]:

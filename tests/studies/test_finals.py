@@ -111,7 +111,7 @@ def test_finals_read_test_data_and_keep_the_cost_of_each_document(finals: StudyD
 def test_a_seed_gives_the_same_value_again(finals: StudyDirectory, workers: Any, tmp_path: Path) -> None:
     config = read_study_config(finals.path)
     name = next(iter(config.entrants))
-    one = replace(config, directory=tmp_path / "one", entrants={name: config.entrants[name]}, seeds=Seeds(0, 1))
+    one = replace(config, directory=tmp_path / "one", entrants={name: config.entrants[name]}, seeds=Seeds(0, 2))
     again = read_evidence(run_study(one, workers=workers)).rows[0]
     first = next(row for row in read_evidence(finals).rows if row.entrant == name and row.seed == 1001)
     assert again.values == first.values
@@ -264,7 +264,7 @@ def test_a_pool_is_kept_and_read_back(finals: StudyDirectory, tmp_path: Path) ->
     ("overrides", "kind", "message"),
     [
         (["finalists=0"], ConfigError, "finalists must be >= 1; got 0"),
-        (["seeds.finals=0"], ConfigError, "seeds.finals must be in 1 .. 999; got 0"),
+        (["seeds.finals=0"], ConfigError, "seeds.finals must be in 2 .. 999, for one seed has no interval; got 0"),
         (["ties={recall: -1}"], ConfigError, "ties.recall must be >= 0; got -1"),
         (["ties={recal: 0.01}"], ConfigError, "ties.recal is of no objective; the objectives are bits_per_byte"),
         (["against=kda"], ConfigError, "against must be one of gated_delta_net; got 'kda'"),
