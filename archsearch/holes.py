@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import keyword
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -75,7 +76,7 @@ def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
     Errors: HoleError for no options, a label twice, a label or name that a path or a rule's text could not hold.
     """
     for label in labelled:
-        if not label.isidentifier() or keyword.iskeyword(label):
+        if not is_label(label):
             raise HoleError(
                 f"a label of one_of must be an identifier; got {label!r}. Write one_of(first=..., second=...)"
             )
@@ -89,6 +90,17 @@ def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
             "Label them: one_of(first=..., second=...)"
         )
     return OneOf(labels, (*options, *labelled.values()), _named(name))
+
+
+def is_label(text: str) -> bool:
+    """Whether an option can be labelled so: paths and the text of a rule hold it."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def as_word(text: str) -> str:
+    """A label near `text`."""
+    word = re.sub(r"\W+", "_", text)
+    return word if is_label(word) else f"option_{word}".rstrip("_")
 
 
 def optional(option: Any, *, name: str | None = None) -> Any:
