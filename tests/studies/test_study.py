@@ -12,12 +12,12 @@ import torch
 import archsearch
 from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError, StudyError
 from archsearch.studies import commands
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.evidence import choice_words, read_evidence
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.run import read_study_config, run_study
-from archsearch.studies.status import read_status
+from archsearch.studies.design.config import StudyConfig, read_study_config
+from archsearch.studies.engine.run import run_study
+from archsearch.studies.evidence.rows import choice_words, read_evidence
+from archsearch.studies.evidence.status import read_status
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.training.configuration import read_config
 
 CONFIG = """
@@ -48,7 +48,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def workers(request: pytest.FixtureRequest) -> Any:
-    from archsearch.studies.body import TrainingBody
+    from archsearch.studies.workers.body import TrainingBody
 
     threads = request.getfixturevalue("thread_executor")
     return lambda config: threads(TrainingBody(config.resources.cpus))
@@ -198,7 +198,7 @@ def test_choices_are_told_in_words() -> None:
         (["training.learning_rate=-1"], ConfigError, "training.learning_rate must be > 0; got -1"),
         (["training.learning_rat=1"], ConfigError, "unknown key learning_rat in training; did you mean learning_rate?"),
         (["rungs.eta=1"], ConfigError, "rungs.eta must be >= 2; got 1"),
-        (["resources.gpus=0.3"], ConfigError, "resources.gpus must be a whole number or a fraction 1/n; got 0.3"),
+        (["resources.gpus=0.3"], ConfigError, "resources.gpus must be a whole number or a fraction 1/n, n <= 128; got 0.3"),
         (
             ["model.heads=3"],
             ConfigError,
