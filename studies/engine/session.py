@@ -60,7 +60,10 @@ def carry_out(
             on_begin()
         begin_or_compare(directory, plan)
         records.cut_torn_tail(directory.rungs)
+        rungs = Rungs(directory.rungs, plan.rungs, plan.objectives, plan.total_tokens)
         directory.forget_stop()
+        if storage == JOURNAL and directory.trials() and not directory.journal.exists():
+            raise StudyError(f"{directory.journal} is gone: restore it from a copy of the study")
         proposals = Proposals(
             directory.journal,
             plan.objectives,
@@ -84,7 +87,7 @@ def carry_out(
             driver = Driver(
                 directory=directory,
                 proposals=proposals,
-                rungs=Rungs(directory.rungs, plan.rungs, plan.objectives, plan.total_tokens),
+                rungs=rungs,
                 executor=workers,
                 resolve=resolve,
                 suggest=suggest,

@@ -74,9 +74,11 @@ def _entrants_config(directory: Path, overrides: Sequence[str]) -> StudyConfig:
 
 def _ties(directory: Path, config: StudyConfig) -> dict[str, float]:
     """The bands asked for; where the search has an A/A study of its own, not below the half-width that it found."""
-    record = records.read_json(directory / AA_FOLDER / FIGURES_FILE) or {}
-    found = cast(Mapping[str, Mapping[str, float]], record.get("objectives", {}))
-    measured = {name: max(tie_band(name, config.ties), each["half_width"]) for name, each in found.items()}
+    path = directory / AA_FOLDER / FIGURES_FILE
+    record = records.read_json(path) or {"objectives": {}}
+    with records.read_as_written(path):
+        found = cast(Mapping[str, Mapping[str, float]], record["objectives"])
+        measured = {name: max(tie_band(name, config.ties), each["half_width"]) for name, each in found.items()}
     return {**config.ties, **measured}
 
 

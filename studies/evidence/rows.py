@@ -1,7 +1,7 @@
 """What a study's files say, as rows: trials with their ends and curves, in order of merit. Reads files only."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,7 +123,7 @@ def read_evidence(directory: StudyDirectory) -> Evidence:
     with records.read_as_written(directory.path / "study.json"):
         objectives = {name: Direction(way) for name, way in plan["objectives"].items()}
     hashes = {str(entrant["hash"]): name for name, entrant in plan.get("entrants", {}).items()}
-    return Evidence(plan, objectives, [_row(directory, number, hashes) for number in directory.trials()])
+    return Evidence(plan, objectives, [_row(directory, number, hashes, objectives) for number in directory.trials()])
 
 
 def choice_words(choices: Mapping[str, Any]) -> str:
@@ -136,10 +136,13 @@ def choice_words(choices: Mapping[str, Any]) -> str:
     return ", ".join(words) or "plain"
 
 
-def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str]) -> Row:
+def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str], objectives: Collection[str]) -> Row:
     trial = directory.trial(number)
     proposal, result, curve = trial.proposal() or {}, trial.result(), trial.curve()
     last = curve[-1] if curve else None
+    if result is not None and result.outcome is Outcome.COMPLETE:
+        with records.read_as_written(trial.path / "result.json"):
+            records.check_kinds(result.values, dict.fromkeys(objectives, records.NUMBER))
     return Row(
         number=number,
         origin=str(proposal.get("origin", "")),

@@ -107,12 +107,11 @@ def _seconds_left(over: list[Row], running: list[dict[str, Any]], wanted: int, s
 def _driver(directory: StudyDirectory) -> str | None:
     """The living driver as text; of another host it is only known who was last."""
     try:
-        holder = records.read_json(directory.lock)
-    except ValueError:
+        holder = records.read_json(directory.lock) or {}
+        records.check_kinds(holder, {"pid": int, "host": str})
+    except ValueError:  # it is being written, or there is none
         return None
-    if holder is None:
-        return None
-    pid, host = int(str(holder["pid"])), str(holder["host"])
+    pid, host = holder["pid"], holder["host"]
     if host != socket.gethostname():
         return f"last seen: process {pid} on {host}"
     return f"process {pid} on {host}" if is_held(directory.lock) else None

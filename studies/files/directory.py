@@ -70,6 +70,37 @@ class Result:
         }
 
 
+MEASURED: records.Kinds = {
+    "tokens": int,
+    "fraction": records.NUMBER,
+    "seconds": records.NUMBER,
+    "values": dict,
+}
+"""A line of a trial's metrics."""
+
+ENDED: records.Kinds = {
+    **{"outcome": str, "attempt": int, "tokens": int, "seconds": records.NUMBER, "values": dict, "message": str},
+    "details": dict,
+}
+"""The end of a trial."""
+
+PROPOSED: records.Kinds = {
+    **dict.fromkeys(("origin", "sampler", "rule", "rule_hash", "variant_hash"), str),
+    **dict.fromkeys(("choices", "layer", "model", "training", "budget", "missed", "config", "versions"), dict),
+    "leader": (int, type(None)),
+    "duplicate_of": (int, type(None)),
+    "seed": int,
+}
+"""A proposal, as far as it has these; that of a trial without a study has others."""
+
+ASKED: records.Kinds = {
+    **dict.fromkeys(("fixed", "objectives", "baselines", "versions"), dict),
+    "rung_tokens": list,
+    "created": str,
+}
+"""The question of a study."""
+
+
 class TrialDirectory:
     """One trial's directory; nothing here keeps a copy of what the files say."""
 
@@ -84,7 +115,12 @@ class TrialDirectory:
 
     def proposal(self) -> dict[str, Any] | None:
         """The object in trial.json; None before it is written."""
-        return records.read_json(self.path / "trial.json")
+        path = self.path / "trial.json"
+        record = records.read_json(path)
+        if record is not None:
+            with records.read_as_written(path):
+                records.check_kinds(record, {name: kind for name, kind in PROPOSED.items() if name in record})
+        return record
 
     def write_proposal(self, record: Mapping[str, object]) -> None:
         """Write trial.json, the directory with it."""
@@ -130,9 +166,10 @@ class TrialDirectory:
     def curve(self) -> list[Measurement]:
         """Every evaluation by rising tokens; where attempts repeat one, the latest attempt's."""
         merged: dict[int, Measurement] = {}
-        for path in sorted(self.path.glob("metrics-*.jsonl"), key=_attempt_of):
-            for line in records.read_lines(path):
-                with records.read_as_written(path):
+        for path in sorted(self.path.glob("metrics-[0-9]*.jsonl"), key=_attempt_of):
+            for number, line in enumerate(records.read_lines(path), start=1):
+                with records.read_as_written(path, f"line {number}"):
+                    records.check_kinds(line, MEASURED)
                     measurement = Measurement(attempt=_attempt_of(path), **cast(dict[str, Any], line))
                 merged[measurement.tokens] = measurement
         return [merged[tokens] for tokens in sorted(merged)]
@@ -144,6 +181,7 @@ class TrialDirectory:
         if record is None:
             return None
         with records.read_as_written(path):
+            records.check_kinds(record, ENDED)
             fields: dict[str, Any] = {**record, "outcome": Outcome(record["outcome"])}
             result = Result(**fields)
         return result if result.attempt == self.attempt() else None
@@ -201,6 +239,8 @@ class StudyDirectory:
             raise StudyError(
                 f"a study's directory holds study.json; {self.path} does not; start one with archsearch study run"
             )
+        with records.read_as_written(self.path / "study.json"):
+            records.check_kinds(record, ASKED)
         return record
 
     def write_plan(self, record: Mapping[str, object]) -> None:
@@ -218,7 +258,9 @@ class StudyDirectory:
 
     def trials(self) -> dict[int, TrialDirectory]:
         """The trials with a proposal, by number. StudyError if one is gone: they are begun in order."""
-        found = sorted(int(path.parent.name) for path in (self.path / "trials").glob("[0-9]*/trial.json"))
+        found = sorted(
+            int(path.parent.name) for path in (self.path / "trials").glob("*/trial.json") if path.parent.name.isdigit()
+        )
         whole = (self.path / "trials").is_dir()
         lost = next((number for at, number in enumerate(found) if at != number), None)
         if lost is not None or (self.exists() and not whole):

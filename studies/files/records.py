@@ -101,6 +101,31 @@ def read_as_written(path: Path, what: str = "one") -> Generator[None]:
         raise _damaged(path, f"{what} lacks what was written ({said})") from error
 
 
+Kinds = Mapping[str, type | tuple[type, ...]]
+"""The fields of a record and what each holds."""
+
+NUMBER = (int, float)
+
+
+def check_kinds(record: Mapping[str, object], kinds: Kinds) -> None:
+    """Whether a record has these fields, and `values` numbers alone. ValueError that says which has not."""
+    for name, kind in kinds.items():
+        if name not in record:
+            raise ValueError(f"no {name}")
+        value = record[name]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{name} {_shortened(value)}")
+    values = record.get("values")
+    if "values" in kinds and isinstance(values, Mapping):
+        numbers = {str(name): value for name, value in cast(Mapping[object, object], values).items()}
+        check_kinds(numbers, dict.fromkeys(numbers, NUMBER))
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def _object(text: str, path: Path, place: str) -> dict[str, object]:
     try:
         record = json.loads(text)
