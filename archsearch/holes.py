@@ -11,12 +11,16 @@ import dataclasses
 import itertools
 import keyword
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
 
 from archsearch.errors import HoleError
+
+LARGEST_CHOICE = 100_000
+"""Values of one hole that are counted out."""
 
 Chosen = str | int | float
 Choose = Callable[[str, "Hole"], Chosen]
@@ -72,7 +76,7 @@ def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
     Errors: HoleError for no options, a label twice, a label or name that a path or a rule's text could not hold.
     """
     for label in labelled:
-        if not label.isidentifier() or keyword.iskeyword(label):
+        if not is_label(label):
             raise HoleError(
                 f"a label of one_of must be an identifier; got {label!r}. Write one_of(first=..., second=...)"
             )
@@ -86,6 +90,17 @@ def one_of(*options: Any, name: str | None = None, **labelled: Any) -> Any:
             "Label them: one_of(first=..., second=...)"
         )
     return OneOf(labels, (*options, *labelled.values()), _named(name))
+
+
+def is_label(text: str) -> bool:
+    """Whether an option can be labelled so: paths and the text of a rule hold it."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def as_word(text: str) -> str:
+    """A label near `text`."""
+    word = re.sub(r"\W+", "_", text)
+    return word if is_label(word) else f"option_{word}".rstrip("_")
 
 
 def optional(option: Any, *, name: str | None = None) -> Any:
@@ -111,6 +126,9 @@ def integer(low: int, high: int, step: int = 1, *, name: str | None = None) -> A
         raise HoleError(
             f"integer needs whole numbers and a step of at least 1; got low={low}, high={high}, step={step}"
         )
+    values = len(range(low, high + 1, step))
+    if values > LARGEST_CHOICE:
+        raise HoleError(f"integer takes at most {LARGEST_CHOICE:,} values; got {values:,}; raise its step")
     return Integer(low, high, step, _named(name))
 
 

@@ -30,6 +30,9 @@ or `NOTHING`, for what is read as it stands.
 
 NOTHING = object()
 
+LARGEST = 2**63 - 1
+"""Of whole numbers, either way."""
+
 _SIMPLE: dict[object, str] = {
     int: "an integer",
     float: "a number",
@@ -135,7 +138,8 @@ class _Reader:
         try:
             return kind(**values)
         except ArchsearchError as error:
-            raise type(error)(f"{error} (in {self.where})") from error
+            said = str(error)
+            raise type(error)(said if self.where in said else f"{said} (in {self.where})") from error
 
     def union(self, options: tuple[object, ...], data: object, key: str) -> object:
         if data is None and type(None) in options:
@@ -192,15 +196,21 @@ class _Reader:
             return self.enum(hint, data, key)
         if hint is Path and isinstance(data, str) and data and "\0" not in data:
             return Path(data)
-        if hint is float and isinstance(data, int) and not isinstance(data, bool):
-            return float(data)
-        if hint is int and isinstance(data, float) and data.is_integer():
-            return int(data)
-        if hint is float and isinstance(data, float) and not math.isfinite(data):
-            raise self.wrong("a finite number", data, key)
-        if hint in (bool, int, float, str) and type(data) is hint:
+        if hint in (int, float) and isinstance(data, int | float) and not isinstance(data, bool):
+            return self.number(hint, data, key)
+        if hint in (bool, str) and type(data) is hint:
             return cast(object, data)
         raise self.wrong(_words(cast(object, hint)), data, key)
+
+    def number(self, hint: object, data: float, key: str) -> float:
+        """Whole numbers as they are and where they are written with a point; 64 bits hold every one of them."""
+        if hint is float and isinstance(data, float) and not math.isfinite(data):
+            raise self.wrong("a finite number", data, key)
+        if not -LARGEST <= data <= LARGEST and (hint is int or isinstance(data, int)):
+            raise self.wrong("a number that 64 bits hold", data, key)
+        if hint is int and not float(data).is_integer():
+            raise self.wrong(_words(int), data, key)
+        return int(data) if hint is int else float(data)
 
     def enum(self, kind: type[Enum], data: object, key: str) -> object:
         for member in kind:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from archsearch.holes import Chosen, Integer, OneOf, domain
 from archsearch.lowering.display import one_line
+from archsearch.report.words import counted
 from archsearch.spaces.counting import Census, Collapse, census
 from archsearch.spaces.resolution import at_random
 from archsearch.spaces.space import Point, Space
@@ -26,18 +27,18 @@ COLLAPSES = 3
 
 def show_space(space: Space, name: str, *, json: bool, points: int = 0, seed: int = 0) -> None:
     """Print a space, how large it is, and `points` of its points, drawn at random."""
-    counted = census(space)
+    found = census(space)
     source = random.Random(seed)
     drawn = [space.resolve(at_random(source)) for _ in range(points)]
     if json:
-        print(jsonlib.dumps(_record(space, name, counted, drawn), indent=2, ensure_ascii=False))
+        print(jsonlib.dumps(_record(space, name, found, drawn), indent=2, ensure_ascii=False))
         return
-    found = Console(highlight=False)
-    page = found if found.is_terminal else Console(width=WIDTH, highlight=False)
+    terminal = Console(highlight=False)
+    page = terminal if terminal.is_terminal else Console(width=WIDTH, highlight=False)
     page.print(Text(name, "bold"))
     page.print(Syntax(str(space), "python", background_color="default", word_wrap=True))
     page.print(_holes(space))
-    for line in count_lines(counted):
+    for line in count_lines(found):
         page.print(line, soft_wrap=True)
     for point in drawn:
         page.print(Text(f"\n{choice_text(point.choices)}", "bold"))
@@ -45,18 +46,18 @@ def show_space(space: Space, name: str, *, json: bool, points: int = 0, seed: in
     page.print(Text("\nNext: archsearch study check CONFIG, with space: " + name, "dim"))
 
 
-def count_lines(counted: Census) -> Iterator[str]:
+def count_lines(found: Census) -> Iterator[str]:
     """How large a space is, in words."""
-    more = "" if counted.whole else f"more than {counted.rules:,} rules; of the first {counted.rules:,}: "
-    yield f"{more}{counted.structures:,} structures; {_ranges(counted)}"
-    told = "" if counted.distinct_sources == counted.distinct_rules else "; the layer's sources tell apart "
-    tail = f"{told}{counted.distinct_sources:,}" if told else ""
-    yield f"{counted.rules:,} ways to fill the rule make {counted.distinct_rules:,} distinct rules{tail}"
-    for collapse in counted.collapses[:COLLAPSES]:
+    more = "" if found.whole else f"more than {counted(found.rules, 'rule')}; of the first {found.rules:,}: "
+    yield f"{more}{counted(found.structures, 'structure')}; {_ranges(found)}"
+    told = "" if found.distinct_sources == found.distinct_rules else "; the layer's sources tell apart "
+    tail = f"{told}{found.distinct_sources:,}" if told else ""
+    yield f"{counted(found.rules, 'way')} to fill the rule: {counted(found.distinct_rules, 'distinct rule')}{tail}"
+    for collapse in found.collapses[:COLLAPSES]:
         yield f"  {collapse_words(collapse)}"
-    if len(counted.collapses) > COLLAPSES:
-        yield f"  and {len(counted.collapses) - COLLAPSES} more such rules"
-    for choices, reason in counted.broken:
+    if len(found.collapses) > COLLAPSES:
+        yield f"  and {len(found.collapses) - COLLAPSES} more such rules"
+    for choices, reason in found.broken:
         yield f"  no rule: {choice_text(choices)}: {reason}"
 
 

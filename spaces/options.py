@@ -9,6 +9,10 @@ from enum import Enum
 
 from archsearch.errors import ConfigError
 
+LARGEST_BATCH = 1 << 31
+LARGEST_BUDGET = 10**15
+"""Beyond them there is a slip of the pen, and no machine."""
+
 
 class Schedule(Enum):
     """The course of the learning rate after the warm-up.
@@ -59,6 +63,7 @@ class Training:
         _need("training.epsilon", self.epsilon, "> 0", lambda x: x > 0)
         _need("training.clip", self.clip, ">= 0 (0: no clipping)", lambda x: x >= 0)
         _need("training.batch_tokens", self.batch_tokens, ">= 1", lambda x: x >= 1)
+        _need("training.batch_tokens", self.batch_tokens, f"<= {LARGEST_BATCH:,}", lambda x: x <= LARGEST_BATCH)
         for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
             _need(f"training.{name}", value, "in [0, 1)", lambda x: 0 <= x < 1)
         for name, value in (("warmup", self.warmup), ("decay", self.decay), ("floor", self.floor)):
@@ -95,6 +100,7 @@ class Budget:
         """Refuse numbers out of range; holes pass until they are filled."""
         for name in ("parameters", "flops_per_token", "state_bytes", "tokens"):
             _need(f"budget.{name}", getattr(self, name), ">= 1", lambda x: x >= 1)
+            _need(f"budget.{name}", getattr(self, name), f"<= {LARGEST_BUDGET:,}", lambda x: x <= LARGEST_BUDGET)
         _need("budget.tolerance", self.tolerance, "in (0, 1)", lambda x: 0 < x < 1)
 
 

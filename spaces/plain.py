@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from archsearch.errors import ArchsearchError, ConfigError, SpaceError
-from archsearch.holes import integer, log_uniform, one_of, optional, uniform
+from archsearch.holes import as_word, integer, is_label, log_uniform, one_of, optional, uniform
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models.options import Model
 from archsearch.spaces.options import Budget, Training
@@ -95,6 +95,9 @@ def _one_of(argument: object, read: Callable[[object, str], object], place: str,
         options = {str(label): option for label, option in cast(Mapping[object, object], argument).items()}
         if "name" in options:
             raise _BadHole("must not label an option name, which is the hole's own")
+        wrong = next((label for label in options if not is_label(label)), None)
+        if wrong is not None:
+            raise _BadHole(f"must have labels of letters, digits and _; got {wrong!r}; write {as_word(wrong)}:")
         return one_of(**{label: read(option, f"{place}.{label}") for label, option in options.items()}, name=name)
     if not isinstance(argument, list | tuple):
         raise _BadHole(f"must be one_of: [a, b] or one_of: {{first: a, second: b}}; got {argument!r}")

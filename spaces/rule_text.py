@@ -11,14 +11,14 @@ rule:
     - read(q)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from archsearch.dsl import Operand, Rule, parse_rule
 from archsearch.dsl.text import KINDS, parse_part
 from archsearch.errors import ConfigError, RuleError
-from archsearch.holes import one_of, optional
+from archsearch.holes import as_word, is_label, one_of, optional
 from archsearch.mixers.lookup import find_rule
 
 KEYS = ("name", "operands", "steps")
@@ -48,15 +48,38 @@ def read_rule_text(given: object, where: str) -> Any:
 
 def _rules(mapping: Mapping[str, object], where: str) -> Any:
     """One of several whole rules; a name labels itself, a file its stem."""
+    extra = [key for key in mapping if key not in ("one_of", "name")]
+    if extra:
+        raise ConfigError(f"rule must be one_of with a name if you like; got {extra[0]!r} beside it in {where}")
     options = mapping["one_of"]
     if isinstance(options, Mapping):
-        labelled = {str(label): option for label, option in cast(Mapping[object, object], options).items()}
+        given = list(cast(Mapping[object, object], options).items())
     else:
-        labelled = {Path(str(option)).stem: option for option in _list(options, "rule.one_of", where)}
-    if "name" in labelled:
-        raise ConfigError(f"a label must not be name, which is the hole's own; got rule.one_of.name in {where}")
-    rules = {label: read_rule_text(option, where) for label, option in labelled.items()}
+        given = [(Path(str(option)).stem, option) for option in _list(options, "rule.one_of", where)]
+    options = _labelled(given, "rule.one_of", where)
+    rules = {label: read_rule_text(option, where) for label, option in options.items()}
     return one_of(**rules, name=cast("str | None", mapping.get("name")))
+
+
+def _labelled(given: Iterable[tuple[object, object]], key: str, where: str) -> dict[str, object]:
+    """Options by label. ConfigError for a label that a path or a rule's text could not hold, or that stands twice."""
+    found: dict[str, object] = {}
+    for label, option in given:
+        text = str(label)
+        if text == "name":
+            raise ConfigError(f"a label must not be name, which is the hole's own; got {key}.name in {where}")
+        if not is_label(text):
+            raise ConfigError(
+                f"a label must be a word of letters, digits and _; got {text!r} of {key} in {where}; "
+                f"write one_of: {{{as_word(text)}: {option}}}"
+            )
+        if text in found:
+            raise ConfigError(
+                f"options need different labels; got {text!r} twice of {key} in {where}; "
+                "write one_of: {first: ..., second: ...}"
+            )
+        found[text] = option
+    return found
 
 
 def _operands(given: object, where: str) -> dict[str, Operand]:
@@ -93,10 +116,9 @@ def _step(given: object, operands: Mapping[str, Operand], key: str, where: str) 
         return optional(_step(mapping["optional"], operands, f"{key}.optional", where), name=name)
     if not isinstance(mapping["one_of"], Mapping):
         raise ConfigError(f"{key}.one_of must label its steps, one_of: {{first: ..., second: ...}}, in {where}")
-    options = cast(Mapping[object, object], mapping["one_of"])
-    steps = {str(label): _step(step, operands, f"{key}.one_of.{label}", where) for label, step in options.items()}
-    if "name" in steps:
-        raise ConfigError(f"a label must not be name, which is the hole's own; got {key}.one_of.name in {where}")
+    given = cast(Mapping[object, object], mapping["one_of"])
+    options = _labelled(given.items(), f"{key}.one_of", where)
+    steps = {label: _step(step, operands, f"{key}.one_of.{label}", where) for label, step in options.items()}
     return one_of(**steps, name=name)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from archsearch.dsl import Rule
 from archsearch.errors import ArchsearchError
+from archsearch.mixers.layer.checks import LARGEST_RATIO, LARGEST_SIZE
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models import counts
 from archsearch.mixers.models.options import Model
@@ -81,16 +82,17 @@ class Sizes:
 
     def with_head(self, key: int, value: int) -> "Sizes":
         """The same with other K and V."""
-        return replace(self, layer=replace(self.layer, head_dim=key, expand_v=value / key))
+        key = min(key, LARGEST_SIZE)
+        return replace(self, layer=replace(self.layer, head_dim=key, expand_v=min(value / key, LARGEST_RATIO)))
 
     def with_value(self, value: int) -> "Sizes":
         """The same with another V; K stays what it is."""
-        return replace(self, layer=replace(self.layer, expand_v=value / self.head[0]))
+        return replace(self, layer=replace(self.layer, expand_v=min(value / self.head[0], LARGEST_RATIO)))
 
     def with_width(self, width: int) -> "Sizes":
         """The same in another width."""
-        return replace(self, model=replace(self.model, width=width))
+        return replace(self, model=replace(self.model, width=min(width, LARGEST_SIZE)))
 
     def with_hidden(self, hidden: int) -> "Sizes":
         """The same with an MLP of so many channels, a multiple of 16."""
-        return replace(self, model=replace(self.model, mlp_ratio=hidden / self.model.width))
+        return replace(self, model=replace(self.model, mlp_ratio=min(hidden / self.model.width, LARGEST_RATIO)))

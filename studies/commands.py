@@ -1,10 +1,11 @@
 """The commands of this floor as plain functions: they run, read and hand out studies and trials, and print."""
 
+import contextlib
 import dataclasses
 import json as jsonlib
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -13,12 +14,13 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from archsearch.dsl import parse_rule
-from archsearch.errors import StudyError
+from archsearch.errors import ArchsearchError, StudyError, StudyLockedError
 from archsearch.lowering.display import equation
 from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
 from archsearch.report.tables import Column, Table
 from archsearch.report.tables import shown as cell_text
+from archsearch.report.words import counted
 from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.engine.checking import check_study
 from archsearch.studies.engine.run import run_study
@@ -77,13 +79,27 @@ def run(source: str, overrides: Sequence[str], imported: str | None = None) -> N
             raise StudyError(f"--import is for a study that begins; {source} has begun: leave it out")
         resume(source, overrides)
         return
-    config = read_config(StudyConfig, Path(source), overrides)
-    _carry_out(config if imported is None else dataclasses.replace(config, imported=Path(imported)))
+    with asked_in(source):
+        config = read_config(StudyConfig, Path(source), overrides)
+        _carry_out(config if imported is None else dataclasses.replace(config, imported=Path(imported)))
 
 
 def resume(directory: str, overrides: Sequence[str]) -> None:
     """Go on with the study in `directory`; overrides may change what is no part of its question, as trials=40."""
-    _carry_out(read_study_config(Path(directory), overrides))
+    with asked_in(directory):
+        _carry_out(read_study_config(Path(directory), overrides))
+
+
+@contextlib.contextmanager
+def asked_in(source: str) -> Generator[None]:
+    """A block that answers what a file, or a study's directory, asks; its refusals name where the question stands."""
+    try:
+        yield
+    except ArchsearchError as error:
+        said = str(error)
+        if source in said or isinstance(error, StudyLockedError):
+            raise
+        raise type(error)(f"{said} (in {source})") from error
 
 
 def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> bool:
@@ -91,10 +107,10 @@ def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> 
     path = Path(source)
     is_study = (path / "study.json").exists()
     config = read_study_config(path, overrides) if is_study else read_config(StudyConfig, path, overrides)
-    with Console(stderr=True).status("reading the data") as line:
+    with asked_in(source), Console(stderr=True).status("reading the data") as line:
         found = check_study(config, points, lambda name: line.update(f"building {name}"))
     print_check(found, source, console, json=json)
-    return not found.bad
+    return not found.bad and not found.over
 
 
 def train(config: str, overrides: Sequence[str]) -> None:
@@ -112,7 +128,8 @@ def train(config: str, overrides: Sequence[str]) -> None:
 
 def finals(directory: str, overrides: Sequence[str]) -> None:
     """Retrain the best of a finished search and its baselines on fresh seeds, or go on with that; then say who won."""
-    _carry_out(finals_config(Path(directory), overrides))
+    with asked_in(directory):
+        _carry_out(finals_config(Path(directory), overrides))
 
 
 def aa(source: str, overrides: Sequence[str], *, setting: Setting, json: bool) -> None:
@@ -124,8 +141,12 @@ def aa(source: str, overrides: Sequence[str], *, setting: Setting, json: bool) -
         is_search = (path / "study.json").exists()
         config = aa_config(path, overrides) if is_search else read_config(StudyConfig, path, overrides)
         check_alone(config)
-        _introduce(config)
-        directory = run_study(config, announce=_narrator(), on_look=_progress(config.directory))
+        directory = run_study(
+            config,
+            announce=_narrator(),
+            on_begin=lambda: _introduce(config),
+            on_look=_progress(config.directory),
+        )
         pool, home = pool_of(read_evidence(directory)), directory.path
     drawn = simulate(pool.objectives, setting)
     write_figures(home, pool, drawn)
@@ -205,7 +226,7 @@ def export(source: str, target: str, *, overwrite: bool, name: str | None) -> No
     home, checks = export_and_check(source, target, overwrite=overwrite, name=name)
     if not checks.passed:
         raise RuntimeError("\n".join(["the exported module fails its own test:", *checks.lines]))
-    console.print(f"Exported to {home}: {len(checks.lines)} checks passed in a process without archsearch")
+    console.print(f"Exported to {home}: {counted(len(checks.lines), 'check')} passed in a process without archsearch")
     place = quote(str(home))
     console.print(f"Next: cat {place}/README.md, or python {place}/selftest.py")
 
@@ -235,13 +256,13 @@ def _findings(layer: LayerProbe) -> str:
 
 def _carry_out(config: StudyConfig) -> None:
     """Run to the end, narrated; then what came out."""
-    _introduce(config)
     place = quote(str(config.directory))
     stopped: list[bool] = []
     try:
         directory = run_study(
             config,
             announce=_narrator(),
+            on_begin=lambda: _introduce(config),
             on_look=_progress(config.directory),
             on_stop=lambda: stopped.append(True),
         )
@@ -262,17 +283,18 @@ def _carry_out(config: StudyConfig) -> None:
     if evidence.winner is not None:
         export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
     if config.baselines:
-        console.print(f"Next: archsearch study finals {place}, on {config.seeds.finals} fresh seeds: who won")
-    console.print(f"Or: archsearch study resume {place} trials={2 * config.trials or 8}, for more trials")
+        console.print(f"Next, on {config.seeds.finals} fresh seeds, who won: archsearch study finals {place}")
+    if not directory.is_spent():
+        console.print(f"Or, for more trials: archsearch study resume {place} trials={2 * config.trials or 8}")
 
 
 def _introduce(config: StudyConfig) -> None:
     """Say what is about to run."""
-    asked = f"{config.trials} trials beside {len(config.baselines)} baselines"
+    asked = f"{counted(config.trials, 'trial')} beside {counted(len(config.baselines), 'baseline')}"
     if config.entrants:
-        asked = f"{len(config.entrants)} entrants on {config.seeds.finals} fresh seeds each"
+        asked = f"{counted(len(config.entrants), 'entrant')} on {config.seeds.finals} fresh seeds each"
     elif config.learning_rates:
-        asked += f", each at {len(config.learning_rates)} learning rates"
+        asked += f", each at {counted(len(config.learning_rates), 'learning rate')}"
     console.print(f"Study in {config.directory}: {asked}")
 
 

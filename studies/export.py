@@ -12,6 +12,7 @@ from archsearch.mixers.export.export import check_target, export_module
 from archsearch.mixers.export.module import Module, Origin
 from archsearch.mixers.layer.mixer import layer_of
 from archsearch.mixers.zoo import rules
+from archsearch.studies.design.entrants import Role
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
 from archsearch.studies.files.outcomes import Outcome
@@ -123,7 +124,7 @@ def _module(trained: Trained, name: str | None) -> Module:
 
 
 def _origin(evidence: Evidence, row: Row, task: str) -> Origin:
-    own = [row, *(other for _, other in evidence.ranking if other.is_baseline and other.number != row.number)]
+    rivals = [other for _, other in evidence.ranking if other.number != row.number and _is_rival(evidence, other, row)]
     return Origin(
         trial={
             "study": str(evidence.plan["fixed"]["space_hash"])[:16],
@@ -134,9 +135,16 @@ def _origin(evidence: Evidence, row: Row, task: str) -> Origin:
             "choices": dict(row.choices),
             "versions": dict(evidence.plan["versions"]),
         },
-        results=[_result(evidence, other) for other in own],
+        results=[_result(evidence, other) for other in (row, *rivals)],
         data=str(evidence.plan["tasks"][task]["description"]),
     )
+
+
+def _is_rival(evidence: Evidence, other: Row, row: Row) -> bool:
+    """Whether a card shows `other` beside `row`: a baseline, in finals on the same seed."""
+    if other.entrant is None:
+        return other.is_baseline
+    return other.seed == row.seed and evidence.entrants[other.entrant]["role"] == Role.BASELINE.value
 
 
 def _result(evidence: Evidence, row: Row) -> Mapping[str, Any]:

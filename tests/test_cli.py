@@ -88,7 +88,8 @@ STUDY = "space: delta_family\ndirectory: runs/study\ntasks: {mqar: {tokens: 1000
         (
             "study run study.yaml space=delta_famly",
             "SpaceError: unknown space 'delta_famly'; did you mean delta_family? Ready spaces: delta_family, "
-            "erases, decays, hybrids, hyperparameters; or give path/to/file.py[:NAME] or path/to/file.yaml",
+            "erases, decays, hybrids, hyperparameters; or give path/to/file.py[:NAME] or path/to/file.yaml "
+            "(in study.yaml)",
         ),
         (
             "study status lost",

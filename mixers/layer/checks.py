@@ -8,15 +8,34 @@ from collections.abc import Callable
 from archsearch.errors import ConfigError
 from archsearch.holes import is_hole
 
+LARGEST_SIZE = 1 << 16
+"""Of channels, heads, ranks and tokens of a convolution: beyond it there is a slip of the pen, and no machine."""
 
-def need(key: str, value: object, condition: str, holds: Callable[[float], bool], *, whole: bool = False) -> None:
-    """A number for which `condition` holds; None and holes pass."""
+LARGEST_RATIO = 256
+"""Of one size to another."""
+
+
+def need(
+    key: str,
+    value: object,
+    condition: str,
+    holds: Callable[[float], bool],
+    *,
+    whole: bool = False,
+    most: float | None = None,
+) -> None:
+    """A number for which `condition` holds, at most `most`, by default `LARGEST_SIZE` of a whole one; None and holes
+    pass.
+    """
     if value is None or is_hole(value):
         return
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise ConfigError(f"{key} must be {'a whole number' if whole else 'a number'} {condition}; got {value!r}")
     if not (holds(value) and math.isfinite(value)):
         raise ConfigError(f"{key} must be {condition}; got {value}")
+    limit = LARGEST_SIZE if whole and most is None else most
+    if limit is not None and value > limit:
+        raise ConfigError(f"{key} must be <= {limit:,}; got {value:,}")
 
 
 def choice(key: str, value: object, words: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from archsearch.mixers.layer.checks import choice, need
+from archsearch.mixers.layer.checks import LARGEST_RATIO, choice, need
 from archsearch.mixers.layer.decay_options import (
     BoundedDecay,
     CappedForget,
@@ -108,7 +108,7 @@ class Layer:
         """Refuse numbers out of range and unknown words; holes pass until they are filled."""
         for name in ("head_dim", "value_heads"):
             need(f"layer.{name}", getattr(self, name), ">= 1", lambda x: x >= 1, whole=True)
-        need("layer.expand_v", self.expand_v, "> 0", lambda x: x > 0)
+        need("layer.expand_v", self.expand_v, "> 0", lambda x: x > 0, most=LARGEST_RATIO)
         need("layer.conv", self.conv, ">= 0 (0: none)", lambda x: x >= 0, whole=True)
         need("layer.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
         choice("layer.output_norm", self.output_norm, ("rms", "group"))

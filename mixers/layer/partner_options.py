@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from archsearch.errors import ConfigError
-from archsearch.holes import is_hole
+from archsearch.mixers.layer.checks import need
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,7 @@ class Latent:
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0 if field.name == "query_rank" else 2 if field.name == "rotary" else 1
-            if not (value is None or is_hole(value) or (type(value) is int and value >= least)):
-                raise ConfigError(f"latent.{field.name} must be a whole number >= {least}; got {value!r}")
+            need(f"latent.{field.name}", value, f">= {least}", lambda x, least=least: x >= least, whole=True)
 
     def sizes(self, width: int, heads: int) -> LatentSizes:
         """Every size for a model of this width. ConfigError where the heads do not divide it, or an odd `rotary`."""
@@ -131,6 +130,4 @@ class Griffin:
 
 def _whole(name: str, options: Mamba | Griffin) -> None:
     for field in fields(options):
-        value = getattr(options, field.name)
-        if not (value is None or is_hole(value) or (type(value) is int and value >= 1)):
-            raise ConfigError(f"{name}.{field.name} must be a whole number >= 1; got {value!r}")
+        need(f"{name}.{field.name}", getattr(options, field.name), ">= 1", lambda x: x >= 1, whole=True)

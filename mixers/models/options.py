@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from archsearch.errors import ConfigError
 from archsearch.holes import is_hole
+from archsearch.mixers.layer.checks import LARGEST_RATIO, need
 from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
 
 Entry = Literal["rule", "attention", "window", "mla", "mamba", "griffin", "conv"]
 ENTRIES = ("rule", "attention", "window", "mla", "mamba", "griffin", "conv")
 MULTIPLE = 16
+MOST_LAYERS = 256
+LONGEST_WINDOW = 1 << 24
 SIZES: dict[Entry, str] = {
     "window": "window",
     "mla": "latent",
@@ -55,11 +57,12 @@ class Model:
     def __post_init__(self) -> None:
         """Refuse numbers out of range; holes pass until they are filled."""
         for name in ("width", "heads", "layers", "conv_width", "window"):
-            _need(f"model.{name}", getattr(self, name), ">= 1", lambda x: x >= 1, whole=True)
-        _need("model.mlp_ratio", self.mlp_ratio, ">= 0 (0: no MLP)", lambda x: x >= 0)
-        _need("model.dropout", self.dropout, "in [0, 1)", lambda x: 0 <= x < 1)
-        _need("model.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
-        _need("model.initial_std", self.initial_std, "> 0", lambda x: x > 0)
+            most = {"layers": MOST_LAYERS, "window": LONGEST_WINDOW}.get(name)
+            need(f"model.{name}", getattr(self, name), ">= 1", lambda x: x >= 1, whole=True, most=most)
+        need("model.mlp_ratio", self.mlp_ratio, ">= 0 (0: no MLP)", lambda x: x >= 0, most=LARGEST_RATIO)
+        need("model.dropout", self.dropout, "in [0, 1)", lambda x: 0 <= x < 1)
+        need("model.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
+        need("model.initial_std", self.initial_std, "> 0", lambda x: x > 0)
         entries = ENTRIES if is_hole(self.pattern) else self.pattern
         if not entries or any(not is_hole(entry) and entry not in ENTRIES for entry in entries):
             raise ConfigError(f"model.pattern must hold one or more of {', '.join(ENTRIES)}; got {self.pattern}")
@@ -84,13 +87,3 @@ class Model:
 
 def _default(option: Field[Any]) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
-
-
-def _need(key: str, value: object, condition: str, holds: Callable[[float], bool], *, whole: bool = False) -> None:
-    """A number for which `condition` holds; holes pass."""
-    if is_hole(value):
-        return
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise ConfigError(f"{key} must be {'a whole number' if whole else 'a number'} {condition}; got {value!r}")
-    if not (holds(value) and math.isfinite(value)):
-        raise ConfigError(f"{key} must be {condition}; got {value}")

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import yaml
 
-from archsearch.errors import ConfigError
+from archsearch.errors import ConfigError, StudyError
 from archsearch.holes import has_holes
 from archsearch.spaces.lookup import find_space
 from archsearch.spaces.plain import with_holes
@@ -21,11 +21,14 @@ from archsearch.studies.search.samplers import SamplerOptions
 from archsearch.studies.search.storage import JOURNAL, without_password
 from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.registry import Tasks
+from archsearch.studies.training.config import check_evaluations
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.workers.executor import Resources
 from archsearch.typed_data import to_plain
 
 T = TypeVar("T")
+
+MOST_TRIALS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,11 @@ class StudyConfig:
     space: a ready space, path/to/file.py (its SPACE) or path/to/file.py:NAME, path/to/file.yaml, or what such a file
     holds (`archsearch.spaces.plain`). layer, model, training, budget: values and holes that replace the space's.
     objectives: names of measured values, by default each task's own; the first one leads.
-    trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart. averaged: of an
-    objective's value at the end, the mean over so many of the newest evaluations, in 1 .. evaluations; several lower
-    its noise, and count in how fast it was reached where they lie far apart. backend: of the mixers. graphs: whether
-    trials replay their steps as CUDA graphs. checks: whether a rule is held against the validity ladder before it is
-    trained. directory: where the study lives.
+    trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart, 1 .. 1,000.
+    averaged: of an objective's value at the end, the mean over so many of the newest evaluations, in 1 .. evaluations;
+    several lower its noise, and count in how fast it was reached where they lie far apart. backend: of the mixers.
+    graphs: whether trials replay their steps as CUDA graphs. checks: whether a rule is held against the validity
+    ladder before it is trained. directory: where the study lives.
     storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
     tensorboard: whether each trial writes its evaluations for TensorBoard too.
     learning_rates: a grid at which every structure is trained, baselines too; none leaves the rate to the space.
@@ -84,12 +87,16 @@ class StudyConfig:
                 f"storage must be without a password, which the study's files would keep; got "
                 f"{without_password(self.storage)}; leave it to ~/.pgpass or PGPASSWORD"
             )
-        if self.trials < 0:
-            raise ConfigError(f"trials must be >= 0; got {self.trials}")
-        if self.evaluations < 1:
-            raise ConfigError(f"evaluations must be >= 1; got {self.evaluations}")
+        if not 0 <= self.trials <= MOST_TRIALS:
+            raise ConfigError(f"trials must be in 0 .. {MOST_TRIALS:,}; got {self.trials:,}")
+        if not (self.trials or self.baselines or self.entrants):
+            raise ConfigError("a study needs trials, baselines or entrants; got none of them; set trials, say to 20")
+        check_evaluations(self.evaluations)
         if not 1 <= self.averaged <= self.evaluations:
             raise ConfigError(f"averaged must be in 1 .. {self.evaluations}, the evaluations; got {self.averaged}")
+        twice = [name for name in self.baselines if self.baselines.count(name) > 1]
+        if twice:
+            raise ConfigError(f"baselines must differ; got {twice[0]} twice; leave one out")
         if self.graphs and self.resources.gpus == 0:
             raise ConfigError("graphs need trials with a GPU; got resources.gpus 0; leave graphs out")
         check_rates(self.learning_rates)
@@ -143,5 +150,11 @@ def read_study_config(directory: Path, overrides: Sequence[str] = ()) -> StudyCo
     StudyError if there is none; ConfigError for bad overrides.
     """
     StudyDirectory(directory).plan()
-    config = read_config(StudyConfig, directory / "config.yaml", overrides)
+    path = directory / "config.yaml"
+    if not path.exists():
+        raise StudyError(
+            f"{path} is gone: restore it from a copy of the study, or go on with the study's own file: "
+            "archsearch study run CONFIG"
+        )
+    config = read_config(StudyConfig, path, overrides)
     return dataclasses.replace(config, directory=directory)

@@ -51,7 +51,7 @@ class Seeds:
 
     search: of the trials of the search, and of its proposals. replicates: seeds that a variant may meet in the search
     where it is proposed again, >= 1; with 1 a repeated proposal is not run. finals: how many fresh ones entrants meet,
-    >= 1.
+    >= 2; verdicts need six.
     """
 
     search: int = 0
@@ -62,8 +62,10 @@ class Seeds:
         """Refuse numbers out of range."""
         if not 0 <= self.search < LARGEST_SEED // SEEDS_A_SEARCH - 1:
             raise ConfigError(f"seeds.search must be in 0 .. {LARGEST_SEED // SEEDS_A_SEARCH - 2}; got {self.search}")
-        if not 1 <= self.finals < SEEDS_A_SEARCH:
-            raise ConfigError(f"seeds.finals must be in 1 .. {SEEDS_A_SEARCH - 1}; got {self.finals}")
+        if not 2 <= self.finals < SEEDS_A_SEARCH:
+            raise ConfigError(
+                f"seeds.finals must be in 2 .. {SEEDS_A_SEARCH - 1}, for one seed has no interval; got {self.finals}"
+            )
         if not 1 <= self.replicates <= SEEDS_A_SEARCH - self.finals:
             most = SEEDS_A_SEARCH - self.finals
             raise ConfigError(f"seeds.replicates must be in 1 .. {most}; got {self.replicates}")

@@ -14,6 +14,7 @@ from typing import Any, cast
 from archsearch.errors import StudyError
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.origins import BASELINE
 from archsearch.studies.search.rungs import RungOptions, rung_tokens
 from archsearch.studies.search.samplers import SamplerOptions
 from archsearch.studies.tasks.direction import Direction
@@ -27,8 +28,9 @@ class Plan:
     """A study's question.
 
     objectives: by name, the first one names the study. total_tokens: the full budget of one trial, all its tasks.
-    baselines: the choices of each named rule. holes: how many choices a point has at most. question: what else may not
-    change (space, tasks, budgets, data), plain data. details: what workers and readers need besides, plain data.
+    baselines: the choices of each named rule, or of each trial of entrants; origin: which of the two. holes: how many
+    choices a point has at most. question: what else may not change (space, tasks, budgets, data), plain data. details:
+    what workers and readers need besides, plain data.
     """
 
     objectives: Mapping[str, Direction]
@@ -38,6 +40,7 @@ class Plan:
     total_tokens: int
     holes: int
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    origin: str = BASELINE
     question: Mapping[str, Any] = field(default_factory=dict[str, Any])
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

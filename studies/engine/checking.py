@@ -20,7 +20,7 @@ from archsearch.spaces.space import Point, Space
 from archsearch.studies.design.config import StudyConfig
 from archsearch.studies.design.plan import Plan
 from archsearch.studies.engine.measured import Speeds, speeds
-from archsearch.studies.engine.run import make_plan, sized_for
+from archsearch.studies.engine.run import question_of
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.language import counted
 from archsearch.studies.training.validity import why_unsound
@@ -67,6 +67,23 @@ class StudyCheck:
         """The points that cannot be built."""
         return [point for point in self.points if point.error]
 
+    @property
+    def over(self) -> bool:
+        """Whether no point meets the budget, so that nothing would be trained."""
+        return all(point.missed or point.error for point in self.points)
+
+    @property
+    def spent_after(self) -> int | None:
+        """How many trials there are at most, baselines apart, where the study asks for more; else None. Only known
+        where all structures were looked at and no number is drawn from a range.
+        """
+        if not self.whole or self.census.ranges:
+            return None
+        variants = {point.variant_hash for point in self.points if point.variant_hash}
+        named = {point.variant_hash for point in self.points[: len(self.plan.baselines)]}
+        most = len(variants - named) // self.rates
+        return most if most < self.trials else None
+
 
 def check_study(
     config: StudyConfig, most: int = DRAWN, on_point: Callable[[str], None] = lambda name: None
@@ -79,14 +96,12 @@ def check_study(
     """
     if most < 1:
         raise ConfigError(f"a check needs at least one point; got {most}")
-    written = config.load_space()
-    tasks = config.tasks.build()
-    space = sized_for(written, tasks)
-    plan = make_plan(config, space, tasks)
+    question = question_of(config)
+    space, tasks, plan = question.space, question.tasks, question.plan
     counts = census(space)
     whole = counts.whole and counts.structures + len(counts.broken) <= most
     first = next(iter(tasks.values()))
-    asked = targets(written, Setting(first.vocabulary, first.length))
+    asked = targets(question.written, Setting(first.vocabulary, first.length))
     checker = _Checker(tasks, asked, plan.total_tokens, speeds(config.directory), on_point, {})
     named = [checker.checked(name, _drawn(space, choices)) for name, choices in plan.baselines.items()]
     drawn = _structures(space) if whole else _random_points(space, most, config.seeds.search)

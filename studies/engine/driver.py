@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from archsearch.holes import Choose
+from archsearch.holes import Choose, Chosen
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import Measurement, Result, StudyDirectory, TrialDirectory
+from archsearch.studies.files.origins import PROPOSAL
 from archsearch.studies.files.outcomes import CrowdedOut, Outcome
+from archsearch.studies.search.listing import listed
 from archsearch.studies.search.proposals import Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.telling import ending, missed_words
@@ -23,9 +25,11 @@ from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.executor import Departure, Executor
 
-PROPOSAL = "proposal"
+DUPLICATES_BEFORE_LISTING = 3
 DUPLICATES_BEFORE_RANDOM = 20
-DUPLICATES_BEFORE_END = 200
+DUPLICATES_BEFORE_END = 60
+"""Where the space cannot be listed."""
+
 BUGS_BEFORE_END = 3
 
 
@@ -143,6 +147,8 @@ class Driver:
     _duplicates_in_a_row: int = 0
     _proposed: int = 0
     _intervals: deque[float] = field(default_factory=lambda: deque[float](maxlen=200))
+    _listed: Mapping[str, Mapping[str, Chosen]] | None = None
+    _looked: bool = False
     _bugs: list[list[str]] = field(default_factory=list[list[str]])
     _began: float = field(default_factory=time.monotonic)
 
@@ -156,8 +162,9 @@ class Driver:
                 self._collect(departure)
             self._end_hung_trials()
             self.on_look()
-        if self._duplicates_in_a_row >= DUPLICATES_BEFORE_END:
-            self.announce(f"the space is spent: {self._duplicates_in_a_row} proposals in a row were tried before")
+        if not self.stopped and self._proposed < self.limits.trials and self._is_spent():
+            self.directory.write_spent(len(self._variants))
+            self.announce(f"the space is spent: {len(self._variants)} variants were tried, and nothing else is left")
 
     def _is_over(self) -> bool:
         """Whether there is nothing left to wait for; begins what can begin."""
@@ -243,24 +250,49 @@ class Driver:
         return waits or any(live.assignment.alone for live in self._live.values())
 
     def _may_propose(self) -> bool:
-        late = self.limits.seconds is not None and time.monotonic() - self._began > self.limits.seconds
-        if late or self._duplicates_in_a_row >= DUPLICATES_BEFORE_END:
+        if self.limits.seconds is not None and time.monotonic() - self._began > self.limits.seconds:
             return False
         if self.proposals.waiting() > 0:
             return True
-        return self._proposed < self.limits.trials and not self.proposals.spent()
+        return self._proposed < self.limits.trials and not self._is_spent()
+
+    def _is_spent(self) -> bool:
+        """Whether every variant was tried, or so many proposals in a row were that it seems so."""
+        if self.proposals.spent():
+            return True
+        if self._duplicates_in_a_row < DUPLICATES_BEFORE_LISTING:
+            return False
+        left = self._untried()
+        return self._duplicates_in_a_row >= DUPLICATES_BEFORE_END if left is None else not left
+
+    def _untried(self) -> list[Mapping[str, Chosen]] | None:
+        """What no trial has tried, or not on all of its seeds; None where the space cannot be listed."""
+        if not self._looked:
+            self._listed, self._looked = listed(self.resolve), True
+        if self._listed is None:
+            return None
+        return [choices for variant, choices in self._listed.items() if self._is_open(variant)]
+
+    def _is_open(self, variant: str) -> bool:
+        """Whether a proposal of a variant would be trained: it is new, or has a seed left to meet."""
+        first = self._variants.get(variant)
+        return first is None or self._next_seed(variant, first) is not None
 
     def _propose(self) -> None:
-        trial, sampler = self.proposals.ask(at_random=self._at_random())
+        trial, sampler = self.proposals.ask(at_random=self._at_random(), among=self._among())
         self._take_up(self._write_proposal(trial, sampler))
 
     def _finish_proposal(self, number: int) -> None:
         """Draw the rest of a proposal whose driver died before trial.json was written."""
-        trial, sampler = self.proposals.reopen(number, at_random=self._at_random())
+        trial, sampler = self.proposals.reopen(number, at_random=self._at_random(), among=self._among())
         self._write_proposal(trial, sampler)
 
     def _at_random(self) -> bool:
         return self._duplicates_in_a_row >= DUPLICATES_BEFORE_RANDOM
+
+    def _among(self) -> Sequence[Mapping[str, Chosen]]:
+        """What chance draws from where the space can be listed, else nothing."""
+        return (self._untried() or ()) if self._at_random() else ()
 
     def _write_proposal(self, trial: Any, sampler: str) -> int:
         """Draw the point and write trial.json, which says if an earlier trial was the same variant; the trial's

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from archsearch.errors import ArchsearchError, ConfigError, StudyError
+from archsearch.holes import Chosen, OneOf
 from archsearch.kernels.dispatch import compile
 from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.zoo import rules
@@ -26,8 +28,10 @@ from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files import records
 from archsearch.studies.files.board import check_tensorboard
 from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.origins import BASELINE, ENTRANT
 from archsearch.studies.search.rungs import RungOptions
 from archsearch.studies.search.samplers import check_sampler
+from archsearch.studies.search.storage import check_storage
 from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import task_tokens
@@ -44,24 +48,23 @@ def run_study(
     config: StudyConfig | Path | str,
     *,
     announce: Callable[[str], None] = lambda text: None,
+    on_begin: Callable[[], None] = lambda: None,
     on_look: Callable[[], None] = lambda: None,
     on_stop: Callable[[], None] = lambda: None,
     workers: Callable[[StudyConfig], Executor] | None = None,
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
-    announce: told in words what happens. on_look: called often while it runs. on_stop: called if it was asked to
-    stop and has not come to its end. workers: what trains; None is what the
-    configuration says.
+    announce: told in words what happens. on_begin: called once nothing of the question is refused. on_look: called
+    often while it runs. on_stop: called if it was asked to stop and has not come to its end. workers: what trains; None
+    is what the configuration says.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
     if not isinstance(config, StudyConfig):
         config = read_config(StudyConfig, Path(config))
-    space = config.load_space()
-    tasks = config.tasks.build()
-    space = sized_for(space, tasks)
-    plan = make_plan(config, space, tasks)
+    asked = question_of(config)
+    space, tasks, plan = asked.space, asked.tasks, asked.plan
     check_models(space, plan, tasks)
     if config.tensorboard:
         check_tensorboard()
@@ -73,6 +76,11 @@ def run_study(
             check_shares(sequences, config.resources.ranks, graphs=config.graphs)
     older = imported_from(config.imported, space, plan)
     directory = StudyDirectory(config.directory)
+
+    def begin() -> None:
+        records.write_text(directory.path / "config.yaml", config_text(config))
+        on_begin()
+
     ended = carry_out(
         directory,
         plan,
@@ -90,11 +98,48 @@ def run_study(
         replicate=config.seeds.replicate,
         taken_over=older.take_over,
         imported=older.choices,
-        on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
+        on_begin=begin,
     )
     if not ended:
         on_stop()
     return directory
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a configuration asks. written: the space as it stands there. space: the same, its sizes to be solved."""
+
+    written: Space
+    space: Space
+    tasks: Mapping[str, Task]
+    plan: Plan
+
+
+def question_of(config: StudyConfig) -> Question:
+    """What a study is about, with all that can be refused before its models are looked at and on any machine. Errors:
+    ConfigError, SpaceError, TaskError; StudyError for a storage that does not answer.
+    """
+    written = config.load_space()
+    check_ranges(written)
+    tasks = config.tasks.build()
+    space = sized_for(written, tasks)
+    plan = make_plan(config, space, tasks)
+    check_storage(config.storage)
+    return Question(written, space, tasks, plan)
+
+
+def check_ranges(space: Space) -> None:
+    """Whether the plainest point may take both ends of every range of numbers that it meets. ConfigError."""
+    for path, hole in space.holes.items():
+        if isinstance(hole, OneOf):
+            continue
+        for end in (hole.low, hole.high):
+            try:
+                space.resolve(lambda at, other: end if at == path else middle(other))  # noqa: B023
+            except ArchsearchError as error:
+                raise ConfigError(
+                    f"{path} has a range from {hole.low} to {hole.high}, whose end {end} is none: {error}"
+                ) from error
 
 
 def sized_for(space: Space, tasks: Mapping[str, Task]) -> Space:
@@ -106,18 +151,27 @@ def sized_for(space: Space, tasks: Mapping[str, Task]) -> Space:
 
 
 def check_models(space: Space, plan: Plan, tasks: Mapping[str, Task]) -> None:
-    """Whether the baselines' models can be built, or the plainest point's where there are none: a size that fits none
-    of them is a mistake in the question. ConfigError.
+    """Whether the baselines' models can be built, or the plainest point's where there are none, and one of them within
+    the budget: what fits none of them is a mistake in the question. ConfigError.
     """
     points = {
         name: resolve(space, {path: value for path, value in choices.items() if path != SEED})
         for name, choices in plan.baselines.items()
     }
-    for name, point in (points or {"the plainest point": space.resolve(lambda path, hole: middle(hole))}).items():
+    plainest = {"the plainest point": space.resolve(lambda path, hole: middle(hole))}
+    for name, point in (points or plainest).items():
         try:
             counted(point.rule, point.model, point.layer, next(iter(tasks.values())))
         except ArchsearchError as error:
             raise ConfigError(f"no model can be built for {name}: {error}") from error
+    looked_at = {**points, **plainest}
+    if all(point.missed for point in looked_at.values()):
+        name, point = next(iter(looked_at.items()))
+        quantity, error = next(iter(point.missed.items()))
+        raise ConfigError(
+            f"budget.{quantity} must be one that the space's sizes can meet; the nearest of {name} miss it by "
+            f"{error:.1%}; change it, or the sizes that the space writes"
+        )
 
 
 def check_machine(config: StudyConfig) -> None:
@@ -140,6 +194,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
     objectives = _objectives(config, tasks)
     _check_ties(config.ties, objectives)
     entrants = entrant_points(space, config.entrants)
+    baselines = enqueued(entrants, config.seeds) or _baselines(space, config.baselines)
     asked, shown = _of_entrants(config, entrants)
     if not entrants:
         check_sampler(config.sampler, space.holes, list(objectives))
@@ -150,8 +205,8 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
         seed=config.seeds.search,
         total_tokens=sum(tokens.values()),
         holes=len(space.holes),
-        baselines=enqueued(entrants, config.seeds)
-        or {name: baseline(space, name, find_rule(name)) for name in config.baselines},
+        baselines=baselines,
+        origin=ENTRANT if entrants else BASELINE,
         question={
             **asked,
             "space_hash": space.hash,
@@ -167,6 +222,20 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
             "tasks": {name: _task_record(task, tokens[name]) for name, task in tasks.items()},
         },
     )
+
+
+def _baselines(space: Space, names: Sequence[str]) -> dict[str, dict[str, Chosen]]:
+    """The choices of each named rule. SpaceError for one that the space does not hold; ConfigError for two names of one
+    point.
+    """
+    found: dict[str, dict[str, Chosen]] = {}
+    for name in names:
+        choices = baseline(space, name, find_rule(name))
+        same = next((other for other in found if found[other] == choices), None)
+        if same is not None:
+            raise ConfigError(f"baselines must be different points; {same} and {name} are one: leave one out")
+        found[name] = choices
+    return found
 
 
 def _of_entrants(config: StudyConfig, points: Mapping[str, Point]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -188,11 +257,12 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
     own = {task.objective.name: task.objective.direction for task in tasks.values()}
     if not config.objectives:
         return own
+    known = {**dict.fromkeys((*COUNTS, STEP_TIME), Direction.MINIMIZE), **own}
     for name, direction in config.objectives.items():
-        if direction is not own.get(name, direction):
-            wanted = own[name].value
+        if direction is not known.get(name, direction):
+            wanted = known[name].value
             raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
-    _check_measured([name for name in config.objectives if name not in (*own, *COUNTS, STEP_TIME)], tasks, list(own))
+    _check_measured([name for name in config.objectives if name not in known], tasks, list(known))
     return dict(config.objectives)
 
 
@@ -203,18 +273,18 @@ def _check_ties(ties: Mapping[str, float], objectives: Mapping[str, Direction]) 
             raise ConfigError(f"ties.{name} is of no objective; the objectives are {', '.join(objectives)}")
 
 
-def _check_measured(names: Sequence[str], tasks: Mapping[str, Task], own: Sequence[str]) -> None:
+def _check_measured(names: Sequence[str], tasks: Mapping[str, Task], known: Sequence[str]) -> None:
     """Whether an evaluation has a value of each name; asked of a model that knows nothing."""
     if not names:
         return
-    measured = [*own, *COUNTS, STEP_TIME]
+    measured = list(known)
     for task in tasks.values():
         measured += task.evaluate(lambda tokens, task=task: torch.zeros(*tokens.shape, task.vocabulary))
     for name in names:
         if name not in measured:
             nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(name, measured, n=1))
-            known = ", ".join(dict.fromkeys(measured))
-            raise ConfigError(f"objectives.{name} is measured by no task{nearest or '.'} Trials measure {known}")
+            every = ", ".join(dict.fromkeys(measured))
+            raise ConfigError(f"objectives.{name} is measured by no task{nearest or '.'} Trials measure {every}")
 
 
 def _task_record(task: Task, tokens: int) -> dict[str, Any]:

@@ -10,20 +10,19 @@ from optuna.exceptions import StorageInternalError
 
 from archsearch.errors import StudyError
 from archsearch.holes import Choose
+from archsearch.report.words import counted
 from archsearch.studies.design.plan import Plan, begin_or_compare
 from archsearch.studies.engine.driver import Driver, Limits, Patience, Point
 from archsearch.studies.engine.signals import terminable
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.lock import driver_lock
+from archsearch.studies.files.origins import IMPORT
 from archsearch.studies.search.proposals import STUDY_NAME, Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.samplers import SamplerKind, grid
 from archsearch.studies.search.storage import JOURNAL, open_storage, without_password
 from archsearch.studies.workers.executor import Executor
-
-IMPORT = "import"
-"""The origin of what an older study had tried."""
 
 
 def carry_out(
@@ -49,25 +48,27 @@ def carry_out(
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
-    if the study asks something else. on_look: called each time the driver looks at the files. companions,
-    replicate, taken_over: see `Driver`. imported: choices of trials of an older study, proposed after the baselines.
+    if the study asks something else or is damaged. on_look: called each time the driver looks at the files.
+    companions, replicate, taken_over: see `Driver`. imported: choices of trials of an older study, proposed after the
+    baselines.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
     holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
     """
     points = grid(resolve, plan.sampler, plan.seed) if plan.sampler.kind is SamplerKind.GRID else None
+    _check_own(directory)
     if storage != JOURNAL:
         open_storage(storage, directory.journal).close()  # a wrong URL is told of before anything is written
     _make(directory)
-    _check_own(directory)
     with driver_lock(directory.lock):
         fresh = not directory.exists()
         if fresh:
             on_begin()
         begin_or_compare(directory, plan)
-        if not fresh:
-            on_begin()
         records.cut_torn_tail(directory.rungs)
+        rungs = Rungs(directory.rungs, plan.rungs, plan.objectives, plan.total_tokens)
         directory.forget_stop()
+        if storage == JOURNAL and directory.trials() and not directory.journal.exists():
+            raise StudyError(f"{directory.journal} is gone: restore it from a copy of the study")
         proposals = Proposals(
             directory.journal,
             plan.objectives,
@@ -82,8 +83,10 @@ def carry_out(
             stack.callback(directory.forget_stop)
             stack.callback(proposals.close)
             _check_storage(directory, proposals, storage)
+            if not fresh:
+                on_begin()
             for name, choices in plan.baselines.items():
-                proposals.enqueue(choices, f"baseline:{name}")
+                proposals.enqueue(choices, f"{plan.origin}{name}")
             for choices in imported:
                 proposals.enqueue(choices, IMPORT)
             workers = executor()
@@ -91,7 +94,7 @@ def carry_out(
             driver = Driver(
                 directory=directory,
                 proposals=proposals,
-                rungs=Rungs(directory.rungs, plan.rungs, plan.objectives, plan.total_tokens),
+                rungs=rungs,
                 executor=workers,
                 resolve=resolve,
                 suggest=suggest,
@@ -138,19 +141,25 @@ def _make(directory: StudyDirectory) -> None:
 def _check_storage(directory: StudyDirectory, proposals: Proposals, storage: str) -> None:
     """Whether the storage is the one that the directory's trials were proposed in. StudyError."""
     kept = directory.trials()
+    told = [number for number in proposals.ended() if number not in kept]
+    if told:
+        gone = directory.trial(told[0]).path
+        raise StudyError(f"trial {told[0]} has ended, but {gone} is gone: restore it from a copy of the study")
     if kept and max(kept) >= proposals.count():
         where = directory.journal if storage == JOURNAL else without_password(storage)
         raise StudyError(
-            f"{directory.path} holds trial {max(kept)}, but {where} knows {proposals.count()} trials of it; "
+            f"{directory.path} holds trial {max(kept)}, but {where} knows {counted(proposals.count(), 'trial')} of it; "
             "name the storage that the study was begun with"
         )
 
 
 def _check_own(directory: StudyDirectory) -> None:
     """Whether there is nothing in the directory but a study, or the beginning of one that was cut short. StudyError."""
+    if directory.exists() or not directory.path.is_dir():
+        return
     begun = {directory.lock.name, "config.yaml", "trials"}
     others = sorted(path.name for path in directory.path.iterdir() if path.name not in begun and path.name[0] != ".")
-    if others and not directory.exists():
+    if others:
         raise StudyError(
             f"a study needs a directory of its own; {directory.path} holds {others[0]}; choose another directory"
         )

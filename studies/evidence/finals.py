@@ -13,6 +13,7 @@ from archsearch.studies.evidence.aa import LEAST_POOL
 from archsearch.studies.evidence.conclusions import tie_band
 from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
+from archsearch.studies.evidence.status import ended, wanted_of
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import is_held
@@ -73,9 +74,11 @@ def _entrants_config(directory: Path, overrides: Sequence[str]) -> StudyConfig:
 
 def _ties(directory: Path, config: StudyConfig) -> dict[str, float]:
     """The bands asked for; where the search has an A/A study of its own, not below the half-width that it found."""
-    record = records.read_json(directory / AA_FOLDER / FIGURES_FILE) or {}
-    found = cast(Mapping[str, Mapping[str, float]], record.get("objectives", {}))
-    measured = {name: max(tie_band(name, config.ties), each["half_width"]) for name, each in found.items()}
+    path = directory / AA_FOLDER / FIGURES_FILE
+    record = records.read_json(path) or {"objectives": {}}
+    with records.read_as_written(path):
+        found = cast(Mapping[str, Mapping[str, float]], record["objectives"])
+        measured = {name: max(tie_band(name, config.ties), each["half_width"]) for name, each in found.items()}
     return {**config.ties, **measured}
 
 
@@ -105,6 +108,20 @@ def _entrant(row: Row, role: Role) -> Entrant:
     return Entrant(choices=dict(row.choices), role=role, trial=row.number, scores=dict(row.values))
 
 
+def _check_whole(directory: Path, config: StudyConfig, evidence: Evidence) -> None:
+    """StudyError for a search that has trials to come: who asks for fewer trials takes what there is."""
+    have, wanted = len(ended(evidence)), wanted_of(StudyDirectory(directory), evidence, config)
+    if have >= wanted:
+        return
+    rates = max(1, len(config.learning_rates))
+    enough = max(0, have // rates - len(evidence.plan["baselines"]))
+    place = quote(str(directory))
+    raise StudyError(
+        f"finals need a finished search; {have} of the {wanted} trials of {directory} have ended: go on with "
+        f"archsearch study resume {place}, or take it as it is: archsearch study finals {place} trials={enough}"
+    )
+
+
 def _check_finished(directory: Path, config: StudyConfig, evidence: Evidence) -> None:
     """StudyError unless finals would be fair: all of the search has ended, and there is a baseline and a rival."""
     if config.entrants:
@@ -120,6 +137,7 @@ def _check_finished(directory: Path, config: StudyConfig, evidence: Evidence) ->
             f"finals need a finished search; trial {unfinished[0]} of {directory} has no end: "
             f"archsearch study resume {quote(str(directory))}"
         )
+    _check_whole(directory, config, evidence)
     lost = [name for name in config.baselines if name not in {r.name for r in evidence.judged if r.is_baseline}]
     if lost or not config.baselines:
         what = f"its baseline {lost[0]} did not reach its budget" if lost else "it has none"

@@ -74,13 +74,15 @@ def read_pool(path: Path) -> Pool:
     record = records.read_json(path)
     if record is None or "objectives" not in record:
         raise StudyError(f"an A/A study reads {SEEDS_FILE} with its objectives; {path} holds none")
-    objectives = cast(Mapping[str, Mapping[str, Any]], record["objectives"])
-    return Pool(
-        rule=str(record["rule"]),
-        seeds=cast(list[int], record["seeds"]),
-        objectives={name: _trained(each) for name, each in objectives.items()},
-        setting=cast(Mapping[str, Any], record["setting"]),
-    )
+    with records.read_as_written(path):
+        records.check_kinds(record, {"rule": str, "seeds": list, "objectives": dict, "setting": dict})
+        objectives = cast(Mapping[str, Mapping[str, Any]], record["objectives"])
+        return Pool(
+            rule=str(record["rule"]),
+            seeds=cast(list[int], record["seeds"]),
+            objectives={name: _trained(each) for name, each in objectives.items()},
+            setting=cast(Mapping[str, Any], record["setting"]),
+        )
 
 
 def write_figures(directory: Path, pool: Pool, drawn: Drawn) -> None:

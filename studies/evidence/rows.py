@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,10 @@ from archsearch.studies.design.rates import without_rate
 from archsearch.studies.evidence.naming import choice_words, differing, name_words
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import IMPORTED, Measurement, StudyDirectory
+from archsearch.studies.files.origins import BASELINE, name_in
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.search.fronts import front, losses
 from archsearch.studies.tasks.direction import Direction
-
-BASELINE = "baseline:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +57,13 @@ class Row:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it was asked for by name."""
+        """Whether a search is compared with it."""
         return self.origin.startswith(BASELINE)
 
     @property
     def name(self) -> str:
-        """The baseline's name, or the choices in words."""
-        if self.is_baseline:
-            return self.origin.removeprefix(BASELINE)
-        return self.words or choice_words(self.choices)
+        """The name that it was asked for by, or the choices in words."""
+        return name_in(self.origin) or self.words or choice_words(self.choices)
 
     @property
     def is_imported(self) -> bool:
@@ -189,16 +186,19 @@ def read_evidence(directory: StudyDirectory) -> Evidence:
     with records.read_as_written(directory.path / "study.json"):
         objectives = {name: Direction(way) for name, way in plan["objectives"].items()}
     hashes = {str(entrant["hash"]): name for name, entrant in plan.get("entrants", {}).items()}
-    rows = [_row(directory, number, hashes) for number in directory.trials()]
+    rows = [_row(directory, number, hashes, objectives) for number in directory.trials()]
     paths = differing([row.choices for row in rows])
     named = [dataclasses.replace(row, words=name_words(row.choices, paths)) for row in rows]
     return Evidence(plan, objectives, named)
 
 
-def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str]) -> Row:
+def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str], objectives: Collection[str]) -> Row:
     trial = directory.trial(number)
     proposal, result, curve = trial.proposal() or {}, trial.result(), trial.curve()
     last = curve[-1] if curve else None
+    if result is not None and result.outcome is Outcome.COMPLETE:
+        with records.read_as_written(trial.path / "result.json"):
+            records.check_kinds(result.values, dict.fromkeys(objectives, records.NUMBER))
     return Row(
         number=number,
         origin=str(proposal.get("origin", "")),

@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from archsearch.studies.design.config import read_study_config
+from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.evidence.findings import rung_summary
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import read_decisions
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import is_held
+from archsearch.studies.files.origins import IMPORT
+from archsearch.studies.files.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A study now. driver: who runs it, or None. seconds_left: None while nothing has ended yet."""
+    """A study now. driver: who runs it, or None. wanted: trials, as far as the space has so many. spent: whether every
+    variant of the space was tried. seconds_left: None while nothing has ended yet.
+    """
 
     directory: str
     driver: str | None
@@ -27,6 +31,7 @@ class Status:
     running: list[dict[str, Any]]
     rungs: list[dict[str, Any]]
     seconds_left: float | None
+    spent: bool = False
 
     def record(self) -> dict[str, Any]:
         """Plain data."""
@@ -38,9 +43,8 @@ def read_status(directory: StudyDirectory) -> Status:
     evidence = read_evidence(directory)
     config = read_study_config(directory.path)
     decisions = read_decisions(directory.rungs)
-    rates = 1 if config.entrants else max(1, len(config.learning_rates))
-    wanted = (config.trials + len(evidence.plan["baselines"])) * rates
-    over = [row for row in evidence.rows if row.outcome is not None and not _is_duplicate(row)]
+    over = ended(evidence)
+    wanted = wanted_of(directory, evidence, config)
     running = [_running(evidence, directory, row) for row in evidence.rows if row.outcome is None]
     slots = config.resources.concurrent or max(1, len(running))
     return Status(
@@ -55,11 +59,24 @@ def read_status(directory: StudyDirectory) -> Status:
             for rung in sorted({d.rung for d in decisions})
         ],
         seconds_left=_seconds_left([_wall(directory, row) for row in over], running, wanted, slots),
+        spent=directory.is_spent(),
     )
 
 
-def _is_duplicate(row: Row) -> bool:
-    return row.outcome is not None and row.outcome.value == "duplicate"
+def ended(evidence: Evidence) -> list[Row]:
+    """The trials that have an end; repetitions of others are none."""
+    return [row for row in evidence.rows if row.outcome not in (None, Outcome.DUPLICATE)]
+
+
+def wanted_of(directory: StudyDirectory, evidence: Evidence, config: StudyConfig) -> int:
+    """How many trials the configuration asks for, all rates counted, and what came from an older study; of a spent
+    space, how many there are.
+    """
+    if directory.is_spent():
+        return sum(row.outcome is not Outcome.DUPLICATE for row in evidence.rows)
+    rates = 1 if config.entrants else max(1, len(config.learning_rates))
+    imported = sum(row.origin == IMPORT and row.outcome is not Outcome.DUPLICATE for row in evidence.rows)
+    return (config.trials + len(evidence.plan["baselines"])) * rates + imported
 
 
 def _count(evidence: Evidence) -> dict[str, int]:
@@ -121,12 +138,11 @@ def _seconds_left(walls: list[float], running: list[dict[str, Any]], wanted: int
 def _driver(directory: StudyDirectory) -> str | None:
     """The living driver as text; of another host it is only known who was last."""
     try:
-        holder = records.read_json(directory.lock)
-    except ValueError:
+        holder = records.read_json(directory.lock) or {}
+        records.check_kinds(holder, {"pid": int, "host": str})
+    except ValueError:  # it is being written, or there is none
         return None
-    if holder is None:
-        return None
-    pid, host = int(str(holder["pid"])), str(holder["host"])
+    pid, host = holder["pid"], holder["host"]
     if host != socket.gethostname():
         return f"last seen: process {pid} on {host}"
     return f"process {pid} on {host}" if is_held(directory.lock) else None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from archsearch.studies.files import records
 
@@ -31,8 +32,20 @@ class Decision:
         return {**plain, "values": dict(self.values)}
 
 
+KINDS: records.Kinds = {
+    **dict.fromkeys(("trial", "rung", "tokens", "rank", "peers"), int),
+    "values": dict,
+    "better": records.NUMBER,
+    "stop": bool,
+    "reason": str,
+}
+
+
 def read_decisions(log: Path) -> Sequence[Decision]:
     """The decisions of a rung log, oldest first."""
-    lines = records.read_lines(log)
-    with records.read_as_written(log):
-        return [Decision(**line) for line in lines]  # pyright: ignore[reportArgumentType]
+    found: list[Decision] = []
+    for number, line in enumerate(records.read_lines(log), start=1):
+        with records.read_as_written(log, f"line {number}"):
+            records.check_kinds(line, KINDS)
+            found.append(Decision(**cast(dict[str, Any], line)))
+    return found

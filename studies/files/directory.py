@@ -5,6 +5,7 @@ STUDY/optuna.journal      the proposals and what was told about them
 STUDY/driver.lock         held by the one driver
 STUDY/rungs.jsonl         one decision a line, on disk before it acts
 STUDY/stop.json           there while the driver and the workers are asked to stop
+STUDY/spent.json          there once every variant of the space was tried
 STUDY/trials/00012/
     trial.json            the proposal; written by the driver before training
     attempt.json          the fence: the attempt that may write
@@ -76,6 +77,37 @@ class Result:
         }
 
 
+MEASURED: records.Kinds = {
+    "tokens": int,
+    "fraction": records.NUMBER,
+    "seconds": records.NUMBER,
+    "values": dict,
+}
+"""A line of a trial's metrics."""
+
+ENDED: records.Kinds = {
+    **{"outcome": str, "attempt": int, "tokens": int, "seconds": records.NUMBER, "values": dict, "message": str},
+    "details": dict,
+}
+"""The end of a trial."""
+
+PROPOSED: records.Kinds = {
+    **dict.fromkeys(("origin", "sampler", "rule", "rule_hash", "variant_hash"), str),
+    **dict.fromkeys(("choices", "layer", "model", "training", "budget", "missed", "config", "versions"), dict),
+    "leader": (int, type(None)),
+    "duplicate_of": (int, type(None)),
+    "seed": int,
+}
+"""A proposal, as far as it has these; that of a trial without a study has others."""
+
+ASKED: records.Kinds = {
+    **dict.fromkeys(("fixed", "objectives", "baselines", "versions"), dict),
+    "rung_tokens": list,
+    "created": str,
+}
+"""The question of a study."""
+
+
 class TrialDirectory:
     """One trial's directory; nothing here keeps a copy of what the files say."""
 
@@ -90,7 +122,12 @@ class TrialDirectory:
 
     def proposal(self) -> dict[str, Any] | None:
         """The object in trial.json; None before it is written."""
-        return records.read_json(self.path / "trial.json")
+        path = self.path / "trial.json"
+        record = records.read_json(path)
+        if record is not None:
+            with records.read_as_written(path):
+                records.check_kinds(record, {name: kind for name, kind in PROPOSED.items() if name in record})
+        return record
 
     def write_proposal(self, record: Mapping[str, object]) -> None:
         """Write trial.json, the directory with it."""
@@ -144,9 +181,10 @@ class TrialDirectory:
     def curve(self) -> list[Measurement]:
         """Every evaluation by rising tokens; where attempts repeat one, the latest attempt's."""
         merged: dict[int, Measurement] = {}
-        for path in sorted(self.path.glob("metrics-*.jsonl"), key=_attempt_of):
-            for line in records.read_lines(path):
-                with records.read_as_written(path):
+        for path in sorted(self.path.glob("metrics-[0-9]*.jsonl"), key=_attempt_of):
+            for number, line in enumerate(records.read_lines(path), start=1):
+                with records.read_as_written(path, f"line {number}"):
+                    records.check_kinds(line, MEASURED)
                     measurement = Measurement(attempt=_attempt_of(path), **cast(dict[str, Any], line))
                 merged[measurement.tokens] = measurement
         return [merged[tokens] for tokens in sorted(merged)]
@@ -158,6 +196,7 @@ class TrialDirectory:
         if record is None:
             return None
         with records.read_as_written(path):
+            records.check_kinds(record, ENDED)
             fields: dict[str, Any] = {**record, "outcome": Outcome(record["outcome"])}
             result = Result(**fields)
         return result if result.attempt == self.attempt() else None
@@ -182,6 +221,7 @@ class StudyDirectory:
         self.rungs = path / "rungs.jsonl"
         self.report = path / "report"
         self._stop = path / "stop.json"
+        self._spent = path / "spent.json"
 
     def stop_asked(self) -> bool:
         """Whether the study is to stop."""
@@ -199,6 +239,14 @@ class StudyDirectory:
         """Take the wish back."""
         self._stop.unlink(missing_ok=True)
 
+    def write_spent(self, variants: int) -> None:
+        """Note that there is nothing left to propose."""
+        records.write_json(self._spent, {"variants": variants})
+
+    def is_spent(self) -> bool:
+        """Whether every variant of the space was tried."""
+        return self._spent.exists()
+
     def plan(self) -> dict[str, Any]:
         """The object in study.json. StudyError if `path` is no study."""
         record = records.read_json(self.path / "study.json")
@@ -206,6 +254,8 @@ class StudyDirectory:
             raise StudyError(
                 f"a study's directory holds study.json; {self.path} does not; start one with archsearch study run"
             )
+        with records.read_as_written(self.path / "study.json"):
+            records.check_kinds(record, ASKED)
         return record
 
     def write_plan(self, record: Mapping[str, object]) -> None:
@@ -222,9 +272,16 @@ class StudyDirectory:
         return TrialDirectory(self.path / "trials" / f"{number:05d}")
 
     def trials(self) -> dict[int, TrialDirectory]:
-        """The trials with a proposal, by number."""
-        found = sorted((self.path / "trials").glob("[0-9]*/trial.json"))
-        return {int(path.parent.name): TrialDirectory(path.parent) for path in found}
+        """The trials with a proposal, by number. StudyError if one is gone: they are begun in order."""
+        found = sorted(
+            int(path.parent.name) for path in (self.path / "trials").glob("*/trial.json") if path.parent.name.isdigit()
+        )
+        whole = (self.path / "trials").is_dir()
+        lost = next((number for at, number in enumerate(found) if at != number), None)
+        if lost is not None or (self.exists() and not whole):
+            gone = self.path / "trials" if not whole else self.trial(found.index(lost or 0)).path / "trial.json"
+            raise StudyError(f"{gone} is gone: restore it from a copy of the study")
+        return {number: self.trial(number) for number in found}
 
 
 def _attempt_of(path: Path) -> int:

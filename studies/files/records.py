@@ -88,14 +88,42 @@ def read_lines(path: Path) -> list[dict[str, object]]:
 
 
 @contextlib.contextmanager
-def read_as_written(path: Path) -> Generator[None]:
-    """A block that takes apart what was read from `path`; DamagedError where something that was written is missing."""
+def read_as_written(path: Path, what: str = "one") -> Generator[None]:
+    """A block that takes apart `what` was read from `path`; DamagedError where something that was written is missing,
+    or is of another kind.
+    """
     try:
         yield
     except DamagedError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"one lacks what was written ({error})") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise _damaged(path, f"{what} lacks what was written ({said})") from error
+
+
+Kinds = Mapping[str, type | tuple[type, ...]]
+"""The fields of a record and what each holds."""
+
+NUMBER = (int, float)
+
+
+def check_kinds(record: Mapping[str, object], kinds: Kinds) -> None:
+    """Whether a record has these fields, and `values` numbers alone. ValueError that says which has not."""
+    for name, kind in kinds.items():
+        if name not in record:
+            raise ValueError(f"no {name}")
+        value = record[name]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{name} {_shortened(value)}")
+    values = record.get("values")
+    if "values" in kinds and isinstance(values, Mapping):
+        numbers = {str(name): value for name, value in cast(Mapping[object, object], values).items()}
+        check_kinds(numbers, dict.fromkeys(numbers, NUMBER))
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _object(text: str, path: Path, place: str) -> dict[str, object]:

@@ -10,11 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from archsearch.report.words import counted
 from archsearch.spaces.commands import count_lines
 from archsearch.studies.engine.checking import CheckedPoint, StudyCheck
+from archsearch.studies.files.origins import BASELINE
 
 ROWS = 40
 """Rows that a terminal shows."""
+
+NARROWEST = 30
+"""Columns of the points' names."""
 
 
 def print_check(found: StudyCheck, source: str, page: Console, *, json: bool) -> None:
@@ -32,7 +37,9 @@ def print_check(found: StudyCheck, source: str, page: Console, *, json: bool) ->
             page.print(Text(f"over budget: {point.name}: {line}; it would not be trained", "yellow"))
     for point in found.bad:
         page.print(Text(f"bad point: {point.name}: {point.error}", "red"))
-    page.print(f"Next: archsearch study {'check' if found.bad else 'run'} {quote(source)}")
+    if found.over and not found.bad:
+        page.print(Text("no point meets the budget: change it, or the sizes that the space writes", "red"))
+    page.print(f"Next: archsearch study {'check' if found.bad or found.over else 'run'} {quote(source)}")
 
 
 def _head(found: StudyCheck) -> Iterator[str]:
@@ -41,13 +48,18 @@ def _head(found: StudyCheck) -> Iterator[str]:
     if asked:
         yield f"sizes solved for {asked}, within {found.targets.tolerance:.1%}"
     baselines = len(found.plan.baselines)
-    which = "all structures" if found.whole else f"{len(found.points) - baselines} points drawn at random"
+    named = counted(baselines, "baseline") if found.plan.origin == BASELINE else f"{baselines} trials of entrants"
+    which = "all structures" if found.whole else f"{counted(len(found.points) - baselines, 'point')} drawn at random"
     built = [point.variant_hash for point in found.points if point.variant_hash]
-    variants = f"{len(set(built))} distinct variants"
-    yield f"checked: {baselines} baselines and {which}: {variants}; {len(found.bad)} cannot be built"
+    variants = counted(len(set(built)), "distinct variant")
+    yield f"checked: {named} and {which}: {variants}; {len(found.bad)} cannot be built"
     most = found.tokens * (found.trials + baselines) * found.rates
     rates = f", each at {found.rates} learning rates" if found.rates > 1 else ""
-    yield f"a trial: {found.tokens:,} tokens; {found.trials} trials and {baselines} baselines{rates}: at most {most:,}"
+    trials = counted(found.trials, "trial")
+    yield f"a trial: {counted(found.tokens, 'token')}; {trials} and {named}{rates}: at most {most:,}"
+    if found.spent_after is not None:
+        most_trials = counted(found.spent_after, "trial")
+        yield f"the space is spent after {most_trials} beside the baselines; ask for no more than that"
     seconds = [point.seconds for point in found.points if point.seconds is not None]
     if seconds:
         yield f"measured before: about {sum(seconds) / len(seconds):,.0f} s a trial, one at a time"
@@ -55,7 +67,7 @@ def _head(found: StudyCheck) -> Iterator[str]:
 
 def _table(found: StudyCheck) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("point", overflow="fold")
+    table.add_column("point", overflow="fold", min_width=NARROWEST)
     for title in ("width", "MLP", "K x V", "parameters", "FLOPs/token", "state bytes", "seconds"):
         table.add_column(title, justify="right", no_wrap=True)
     for point in found.points[:ROWS]:
@@ -72,11 +84,16 @@ def _cells(point: CheckedPoint) -> list[str]:
         f"{sizes['width']:.0f}",
         f"{sizes['mlp_ratio']:.2f}",
         f"{sizes['key']:.0f} x {sizes['value']:.0f}",
-        f"{costs['parameters']:,.0f}",
-        f"{costs['flops_per_token']:,.0f}",
-        f"{costs['state_bytes']:,.0f}",
+        _number(costs["parameters"]),
+        _number(costs["flops_per_token"]),
+        _number(costs["state_bytes"]),
         "" if point.seconds is None else f"{point.seconds:,.0f}",
     ]
+
+
+def _number(value: float) -> str:
+    """All digits of what fits beside the names."""
+    return f"{value:,.0f}" if value < 1e10 else f"{value:.3e}"
 
 
 def _record(found: StudyCheck) -> Mapping[str, Any]:
@@ -91,6 +108,7 @@ def _record(found: StudyCheck) -> Mapping[str, Any]:
         "targets": dict(found.targets.numbers),
         "tolerance": found.targets.tolerance,
         "cannot_be_built": len(found.bad),
+        "spent_after": found.spent_after,
         "points": [
             {
                 "name": point.name,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from archsearch.report.page import Block, Figure, Section
 from archsearch.report.plots import Line, Mark, plot
 from archsearch.report.scales import Axis
+from archsearch.report.words import counted
 from archsearch.studies.evidence.findings import Arm, arms
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.evidence.wording import is_share, shown, spoken
@@ -120,7 +121,7 @@ def _mean_curves(evidence: Evidence, name: str) -> list[Line]:
             values = [value for curve in curves if (value := curve[tokens]) is not None]
             if len(values) == len(curves):
                 points.append((float(tokens), sum(values) / len(values)))
-        lines.append(Line(points, f"tone{index % 8}", entrant, f"{entrant}, mean of {len(curves)} seeds"))
+        lines.append(Line(points, f"tone{index % 8}", entrant, f"{entrant}, mean of {counted(len(curves), 'seed')}"))
     return lines
 
 

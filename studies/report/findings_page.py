@@ -8,6 +8,7 @@ from archsearch.report.page import Block, Equation, Figure, Section, Text
 from archsearch.report.plots import Line, Mark, plot
 from archsearch.report.scales import Axis
 from archsearch.report.tables import Cell, Column, Table
+from archsearch.report.words import counted
 from archsearch.studies.evidence.findings import (
     WEAK,
     Cost,
@@ -66,8 +67,8 @@ def rate_section(evidence: Evidence) -> list[Section]:
         more = f" and {len(edges) - 6} more" if len(edges) > 6 else ""
         blocks.append(
             Text(
-                f"Of {len(curves)} structures {len(edges)} were best at an end of the rates tried, so better ones may "
-                f"lie outside: {said}{more}. Widen learning_rates.",
+                f"Of {counted(len(curves), 'structure')} {len(edges)} were best at an end of the rates tried, so "
+                f"better ones may lie outside: {said}{more}. Widen learning_rates.",
                 warning=True,
             )
         )

@@ -33,7 +33,10 @@ def follow(console: Console, directory: StudyDirectory) -> Status:
 def status_view(found: Status) -> RenderableType:
     """Head, outcomes, a line a running trial, a line a rung, the time left."""
     parts: list[RenderableType] = [
-        Text(f"{found.directory}: {found.ended} of {found.wanted} trials ended; driver: {found.driver or 'none'}")
+        Text(
+            f"{found.directory}: {found.ended} of {found.wanted} trials ended; driver: {found.driver or 'none'}"
+            + ("; the space is spent" if found.spent else "")
+        )
     ]
     if found.outcomes:
         parts.append(Text("  " + ", ".join(f"{count} {name}" for name, count in found.outcomes.items())))

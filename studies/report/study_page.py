@@ -77,7 +77,8 @@ def aa_beside(path: Path) -> list[str]:
     for place in (search / AA_FOLDER, path):
         record = records.read_json(place / FIGURES_FILE)
         if record is not None:
-            return aa_words(record)
+            with records.read_as_written(place / FIGURES_FILE):
+                return aa_words(record)
     kept = records.read_json(KEPT_AA)
     if kept is None:
         return []

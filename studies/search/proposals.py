@@ -6,6 +6,7 @@ so that proposals depend on what was told and not on how often the driver was re
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import optuna
@@ -14,6 +15,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from archsearch.holes import Chosen
 from archsearch.studies.files.directory import Measurement
+from archsearch.studies.files.origins import PROPOSAL
 from archsearch.studies.search.artifacts import Artifacts
 from archsearch.studies.search.samplers import (
     PointSampler,
@@ -63,7 +65,8 @@ class Proposals:
             load_if_exists=True,
         )
         with experimental():
-            self._study.set_metric_names(list(objectives))
+            if self._study.metric_names != list(objectives):
+                self._study.set_metric_names(list(objectives))
 
     def close(self) -> None:
         """Let go of the storage."""
@@ -85,6 +88,10 @@ class Proposals:
         """The numbers of the trials that were asked for and not told."""
         return [t.number for t in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
 
+    def ended(self) -> list[int]:
+        """The numbers of the trials that were told."""
+        return [t.number for t in self._study.get_trials(deepcopy=False) if t.state.is_finished()]
+
     def spent(self) -> bool:
         """Whether every point of a grid was proposed."""
         trials = self._study.get_trials(deepcopy=False)
@@ -94,17 +101,21 @@ class Proposals:
         """How many trials there are, whatever their state."""
         return len(self._study.get_trials(deepcopy=False))
 
-    def ask(self, *, at_random: bool = False) -> tuple[Trial, str]:
-        """The next trial and the name of its sampler; its choices are drawn as they are asked for."""
-        return self._armed(self._study.ask(), at_random=at_random)
+    def ask(self, *, at_random: bool = False, among: Sequence[Mapping[str, Chosen]] = ()) -> tuple[Trial, str]:
+        """The next trial and the name of its sampler; its choices are drawn as they are asked for. among: the points
+        that chance draws from; none are all of the space.
+        """
+        return self._armed(self._study.ask(), at_random=at_random, among=among)
 
-    def reopen(self, number: int, *, at_random: bool = False) -> tuple[Trial, str]:
+    def reopen(
+        self, number: int, *, at_random: bool = False, among: Sequence[Mapping[str, Chosen]] = ()
+    ) -> tuple[Trial, str]:
         """The unfinished trial `number` again: choices made stand, the others are drawn as they would have been."""
-        return self._armed(self._handle(number), at_random=at_random)
+        return self._armed(self._handle(number), at_random=at_random, among=among)
 
     def origin(self, number: int) -> str:
         """`proposal`, or what the trial was enqueued as."""
-        return str(self._frozen(number).user_attrs.get("origin", "proposal"))
+        return str(self._frozen(number).user_attrs.get("origin", PROPOSAL))
 
     def leader(self, number: int) -> int | None:
         """The trial that this one is a companion of; None if it is none."""
@@ -134,15 +145,19 @@ class Proposals:
         self._study.tell(number, ending.values, ending.state)
         self._kept.flush()
 
-    def _armed(self, trial: Trial, *, at_random: bool) -> tuple[Trial, str]:
+    def _armed(self, trial: Trial, *, at_random: bool, among: Sequence[Mapping[str, Chosen]]) -> tuple[Trial, str]:
         """`trial` with the study's sampler replaced by the one of its number."""
-        sampler, name = self._sampler(trial.number, at_random=at_random)
+        sampler, name = self._sampler(trial.number, at_random=at_random, among=among)
         self._study.sampler = sampler
         return trial, name
 
-    def _sampler(self, number: int, *, at_random: bool) -> tuple[BaseSampler, str]:
+    def _sampler(
+        self, number: int, *, at_random: bool, among: Sequence[Mapping[str, Chosen]]
+    ) -> tuple[BaseSampler, str]:
         if self._points is not None:
             return PointSampler(self._points[self._place(number)]), SamplerKind.GRID.value
+        if at_random and among:
+            return PointSampler(Random(f"{self._seed}/{number}").choice(among)), SamplerKind.RANDOM.value
         every = self._options.random_every
         control = every > 0 and number % every == every - 1
         kind = SamplerKind.RANDOM if at_random or control else self._options.kind
@@ -165,4 +180,4 @@ class Proposals:
 
 def _drawn(trials: Sequence[FrozenTrial]) -> int:
     """How many of the trials a sampler proposed, those that go with one of them left out."""
-    return sum(t.user_attrs.get("origin", "proposal") == "proposal" and "leader" not in t.user_attrs for t in trials)
+    return sum(t.user_attrs.get("origin", PROPOSAL) == PROPOSAL and "leader" not in t.user_attrs for t in trials)

@@ -2,10 +2,12 @@
 share.
 """
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+import sqlite3
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileSymlinkLock
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from archsearch.errors import StudyError, first_line
@@ -71,14 +74,57 @@ def open_storage(url: str, journal: Path) -> Kept:
     """
     if url == JOURNAL:
         return _open_journal(journal)
-    try:
+    with _answering(url):
+        _check_lasting(url)
         database = RDBStorage(url, engine_kwargs=_engine_options(url))
-    except (SQLAlchemyError, OptunaError, ImportError, ValueError) as error:
+    return Kept(database, close=lambda: _let_go(database))
+
+
+def check_storage(url: str) -> None:
+    """Whether a study can be kept there, as far as can be told without writing. StudyError as `open_storage`."""
+    if url == JOURNAL:
+        return
+    with _answering(url):
+        _check_lasting(url)
+        place = make_url(url)
+        if place.get_backend_name() == "sqlite":
+            _check_file(str(place.database))
+            return
+        engine = create_engine(place, **_engine_options(url))
+        try:
+            engine.connect().close()
+        finally:
+            engine.dispose()
+
+
+@contextlib.contextmanager
+def _answering(url: str) -> Generator[None]:
+    """A block in which a database is opened; StudyError for one that cannot be."""
+    try:
+        yield
+    except (SQLAlchemyError, OptunaError, ImportError, ValueError, sqlite3.Error) as error:
         raise StudyError(
             f"storage must be journal or the URL of a database that answers; got {without_password(url)}: "
             f"{_reason(error)}; write it as sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE"
         ) from error
-    return Kept(database, close=lambda: _let_go(database))
+
+
+def _check_lasting(url: str) -> None:
+    """Whether a database outlives the process that opened it. ValueError."""
+    place = make_url(url)
+    memory = "memory" in place.query.get("mode", "") or (place.database or ":memory:").endswith(":memory:")
+    if place.get_backend_name() == "sqlite" and memory:
+        raise ValueError("it lies in memory, and nothing could be resumed from it")
+
+
+def _check_file(name: str) -> None:
+    """Whether a file is a database or can become one. sqlite3.Error, ValueError."""
+    path = Path(name.removeprefix("file:"))
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no directory {path.parent}")
+    if path.exists():
+        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            database.execute("PRAGMA schema_version").fetchone()
 
 
 def without_password(url: str) -> str:
@@ -88,10 +134,14 @@ def without_password(url: str) -> str:
 
 def _open_journal(path: Path) -> Kept:
     records.cut_torn_tail(path)
-    records.read_lines(path)  # Optuna names neither the file nor the line
+    for number, line in enumerate(records.read_lines(path), start=1):  # Optuna names neither the file nor the line
+        with records.read_as_written(path, f"record {number}"):
+            for key in ("op_code", "worker_id"):
+                line[key]
     path.with_name(path.name + ".lock").unlink(missing_ok=True)
     backend = _Journal(path)
-    return Kept(JournalStorage(backend), backend.flush)
+    with records.read_as_written(path):
+        return Kept(JournalStorage(backend), backend.flush)
 
 
 def _let_go(database: RDBStorage) -> None:

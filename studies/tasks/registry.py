@@ -1,5 +1,6 @@
 """The tasks by the names that configurations give them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -8,6 +9,9 @@ from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.overwrite import OverwriteOptions
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.tasks.text import TextOptions
+
+LARGEST: Mapping[str, int] = {"length": 1 << 24, "vocabulary": 1 << 24, "evaluation": 1 << 20, "tokens": 10**15}
+"""Of the options by these names, whatever task has them: beyond it there is a slip of the pen, and no machine."""
 
 
 class TaskOptions(Protocol):
@@ -32,9 +36,14 @@ class Tasks:
     text: TextOptions | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a choice of none. TaskError."""
+        """Refuse a choice of none, and sizes that no machine holds. TaskError."""
         if not self.chosen:
             raise TaskError(f"tasks must name at least one of {', '.join(TASK_NAMES)}; got none; write mqar: {{}}")
+        for name, options in self.chosen.items():
+            for key, most in LARGEST.items():
+                value = getattr(options, key, None)
+                if value is not None and value > most:
+                    raise TaskError(f"tasks.{name}.{key} must be <= {most:,}; got {value:,}")
 
     @property
     def chosen(self) -> dict[str, TaskOptions]:

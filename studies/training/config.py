@@ -17,6 +17,9 @@ from archsearch.spaces.options import Budget, Training
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Task
 
+MOST_EVALUATIONS = 1_000
+"""Each reads all held-out data and writes a checkpoint."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrialConfig:
@@ -53,9 +56,14 @@ class TrialConfig:
             raise ConfigError(f"seed must be >= 0; got {self.seed}")
         if self.threads < 1:
             raise ConfigError(f"threads must be >= 1; got {self.threads}")
-        if self.evaluations < 1:
-            raise ConfigError(f"evaluations must be >= 1; got {self.evaluations}")
+        check_evaluations(self.evaluations)
         task_tokens(self.tasks, self.budget)
+
+
+def check_evaluations(number: int) -> None:
+    """Whether a trial may be evaluated so often. ConfigError."""
+    if not 1 <= number <= MOST_EVALUATIONS:
+        raise ConfigError(f"evaluations must be in 1 .. {MOST_EVALUATIONS:,}; got {number:,}")
 
 
 def task_tokens(tasks: Tasks, budget: Budget) -> dict[str, int]:

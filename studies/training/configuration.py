@@ -31,6 +31,11 @@ def read_config(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
         data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise ConfigError(f"{where} cannot be read: {first_line(error)}") from error
+    except TypeError as error:
+        raise ConfigError(
+            f"{where} cannot be read: an override must be a list where the file has a list, a mapping where it has a "
+            "mapping; write it into the file"
+        ) from error
     return from_plain(kind, data, where)
 
 

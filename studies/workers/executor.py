@@ -6,6 +6,9 @@ from typing import Literal, Protocol
 from archsearch.errors import ConfigError
 from archsearch.studies.workers.clerk import Assignment
 
+MOST_SHARING = 128
+"""Trials on one GPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -41,7 +44,9 @@ class Resources:
         if self.cpus < 1:
             raise ConfigError(f"resources.cpus must be >= 1; got {self.cpus}")
         if self.gpus is not None and not _is_share(self.gpus):
-            raise ConfigError(f"resources.gpus must be a whole number or a fraction 1/n; got {self.gpus}")
+            raise ConfigError(
+                f"resources.gpus must be a whole number or a fraction 1/n, n <= {MOST_SHARING}; got {self.gpus}"
+            )
         if self.concurrent is not None and self.concurrent < 1:
             raise ConfigError(f"resources.concurrent must be >= 1; got {self.concurrent}")
         if self.processes is not None and (self.processes < 1 or self.gpus not in (None, 0.0, float(self.processes))):
@@ -92,5 +97,7 @@ class Executor(Protocol):
 
 
 def _is_share(gpus: float) -> bool:
-    """Whether it is 0, 1, 2, ... or 1/n."""
-    return gpus >= 0 and (gpus.is_integer() or (gpus < 1 and abs(1 / gpus - round(1 / gpus)) < 0.02))
+    """Whether it is 0, 1, 2, ... or 1/n with n <= MOST_SHARING."""
+    if gpus.is_integer() or not 1 / MOST_SHARING - 1e-4 <= gpus < 1:
+        return gpus.is_integer() and gpus >= 0
+    return abs(1 / gpus - round(1 / gpus)) < 0.02

@@ -251,7 +251,7 @@ def test_a_step_of_latent_attention_makes_no_key_of_an_earlier_token() -> None:
         (lambda: Attention(30, 2), ConfigError, "attention needs heads of even width; got width=30, heads=2"),
         (lambda: Attention(32, 2, 0), ConfigError, "attention needs a window of at least one token; got window=0"),
         (lambda: Model(window=0), ConfigError, "model.window must be >= 1; got 0"),
-        (lambda: Latent(rank=0), ConfigError, "latent.rank must be a whole number >= 1; got 0"),
+        (lambda: Latent(rank=0), ConfigError, "latent.rank must be >= 1; got 0"),
         (lambda: Latent(rotary=3).sizes(32, 2), ConfigError, "latent.rotary must be even"),
         (lambda: Latent().sizes(30, 4), ConfigError, "mla needs a width that its heads divide; got width=30, heads=4"),
         (

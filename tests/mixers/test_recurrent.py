@@ -181,7 +181,7 @@ def test_sizes_are_the_published_ones_and_scale() -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda: Mamba(state=0), ConfigError, "mamba.state must be a whole number >= 1; got 0"),
+        (lambda: Mamba(state=0), ConfigError, "mamba.state must be >= 1; got 0"),
         (lambda: Griffin(blocks=3).sizes(16, 2), ConfigError, "griffin needs channels that its blocks divide; got"),
         (lambda: made("mamba")(tokens(), cache=made("mamba").init_cache(3)), OperandError, "the cache must hold 2"),
         (

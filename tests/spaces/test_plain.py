@@ -239,3 +239,28 @@ def test_show_tells_a_space_from_a_rule(tmp_path: Path) -> None:
     assert isinstance(space_or_none(f"{both}:SPACE"), Space)
     assert space_or_none(alone) == SPACE
     assert isinstance(space_or_none(written(TEXT, tmp_path / "space.yml")), Space)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (
+            {"one_of": ["my rule.py", "kda"]},
+            "a label must be a word of letters, digits and _; got 'my rule' of rule.one_of in here; "
+            "write one_of: {my_rule: my rule.py}",
+        ),
+        (
+            {"one_of": ["mine.py:FIRST", "mine.py:SECOND"]},
+            "options need different labels; got 'mine' twice of rule.one_of in here; "
+            "write one_of: {first: ..., second: ...}",
+        ),
+        (
+            {"one_of": ["kda"], "nam": "x"},
+            "rule must be one_of with a name if you like; got 'nam' beside it in here",
+        ),
+    ],
+)
+def test_labels_of_rules_are_told_in_the_words_of_yaml(rule: object, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_space({"rule": rule}, "here")
+    assert str(error.value) == message

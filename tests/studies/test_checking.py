@@ -14,6 +14,7 @@ from archsearch.spaces.delta_family import SPACE
 from archsearch.spaces.options import Training
 from archsearch.studies.design.config import StudyConfig, overridden
 from archsearch.studies.engine.checking import StudyCheck, check_study
+from archsearch.studies.engine.run import run_study
 from archsearch.studies.files import records
 from archsearch.studies.training.configuration import read_config
 
@@ -107,8 +108,9 @@ def test_sizes_are_solved_and_what_cannot_be_is_one_line(path: Path, capsys: pyt
         assert not point.missed and point.costs is not None
         assert point.costs["parameters"] == pytest.approx(20_000, rel=0.011)
         assert point.costs["state_bytes"] == pytest.approx(found.targets.numbers["state_bytes"], rel=0.011)
-    assert exit_code("study", "check", str(path), "budget={state_bytes: 100}") == 0
+    assert exit_code("study", "check", str(path), "budget={state_bytes: 100}") == 2
     said = capsys.readouterr().out
+    assert "no point meets the budget: change it, or the sizes that the space writes" in said
     assert "over budget: kda: budget.state_bytes asks for 100; the nearest sizes give 208 (+108.0%)" in said
 
 
@@ -179,3 +181,92 @@ def test_holes_may_replace_what_a_space_writes() -> None:
     model = overridden(SPACE.model, {"heads": {"one_of": [1, 2]}, "width": 64}, "model")
     assert model == Model(width=64, heads=one_of(1, 2), layers=2)
     assert overridden(SPACE.training, {"learning_rate": 1e-3}, "training") == Training(learning_rate=1e-3)
+
+
+def test_a_space_that_is_spent_before_its_trials_is_told(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    closed = "training.learning_rate=0.003"
+    assert exit_code("study", "check", str(path), closed, "trials=9") == 0
+    assert "the space is spent after 3 trials beside the baselines; ask for no more" in capsys.readouterr().out
+    assert checked(path, closed, "trials=3").spent_after is None
+    assert checked(path, "trials=900").spent_after is None, "a range of numbers is never spent"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model.width=1e6",
+        "model.heads=70_000",
+        "model.layers=1e6",
+        "model.mlp_ratio=1e9",
+        "model.pattern=[window]",
+        "layer.head_dim=1e9",
+        "layer.expand_v=1e9",
+        "layer.conv=1e6",
+        "training.batch_tokens=1e15",
+        "budget.parameters=1e18",
+        "budget.tokens=1e18",
+        "budget.state_bytes=1e30",
+        "tasks.mqar.length=1e12",
+        "tasks.mqar.vocabulary=1e12",
+        "tasks.mqar.evaluation=1e9",
+        "tasks.mqar.tokens=1e16",
+        "evaluations=1e6",
+        "trials=1e9",
+        "rungs.count=65",
+        "resources.gpus=1e-300",
+        "seeds.finals=1",
+        "model.layers={integer: [1, 1000000000]}",
+    ],
+)
+def test_an_absurd_size_is_one_line_with_its_key_and_its_file(
+    path: Path, capsys: pytest.CaptureFixture[str], override: str
+) -> None:
+    if override == "model.pattern=[window]":
+        override = "model={pattern: [window], window: 1e12}"
+    assert exit_code("study", "check", str(path), override) == 2
+    said = capsys.readouterr().err
+    key = override.split("=")[0].rpartition(".")[2]
+    assert said.count("\n") == 1 and key in said and str(path) in said
+
+
+def test_a_budget_that_no_size_meets_is_refused_before_anything_is_written(path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        run_study(read_config(StudyConfig, path, ["budget.parameters=1e14"]))
+    assert str(error.value).startswith(
+        "budget.parameters must be one that the space's sizes can meet; the nearest of kda"
+    )
+    assert [each.name for each in path.parent.iterdir()] == ["study.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["baselines=[kda, kda]"], "baselines must differ; got kda twice; leave one out"),
+        (["trials=0", "baselines=[]"], "a study needs trials, baselines or entrants; got none of them"),
+        (["objectives={step_milliseconds: maximize}"], "objectives.step_milliseconds must be minimize: it is better"),
+        (["objectives={state_bytes: maximize}"], "objectives.state_bytes must be minimize: it is better that way"),
+        (["storage=sqlite://"], "it lies in memory, and nothing could be resumed from it; write it as sqlite:///FILE"),
+        (["storage='sqlite:///:memory:'"], "it lies in memory"),
+        (["storage='sqlite:///file:x?mode=memory&uri=true'"], "it lies in memory"),
+        (
+            ["training.learning_rate={uniform: [-1, 1]}"],
+            "training/learning_rate has a range from -1 to 1, whose end -1 is none: training.learning_rate must be > 0",
+        ),
+        (
+            ["model.heads={integer: [0, 4]}"],
+            "model/heads has a range from 0 to 4, whose end 0 is none: model.heads must be >= 1; got 0",
+        ),
+        (["storage=sqlite:////nonexistent/x.db"], "there is no directory /nonexistent"),
+        (["storage=nonsense"], "storage must be journal or the URL of a database that answers; got nonsense"),
+        (["storage=postgresql+psycopg://user@127.0.0.1:1/x"], "connection failed"),
+        (["storage=sqlite:///{path}"], "file is not a database"),
+    ],
+)
+def test_what_could_not_be_gone_on_with_or_meant_is_refused(
+    path: Path, capsys: pytest.CaptureFixture[str], overrides: list[str], message: str
+) -> None:
+    given = [override.replace("{path}", str(path)) for override in overrides]
+    assert exit_code("study", "check", str(path), *given) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1 and str(path) in said
+    assert [each.name for each in path.parent.iterdir()] == ["study.yaml"]

@@ -14,6 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from archsearch.errors import StudyError
+from archsearch.holes import Choose, OneOf
 from archsearch.studies.engine.driver import BugError, Patience
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import read_decisions
@@ -263,7 +264,47 @@ def test_a_repeated_variant_is_not_run_twice(run: Run, toy: ModuleType, tmp_path
         assert proposal is not None
         assert proposal["duplicate_of"] == first.get(proposal["variant_hash"])
         first.setdefault(proposal["variant_hash"], number)
-    assert [t.state for t in told(tmp_path / "study")[-200:]] == [TrialState.FAIL] * 200
+    assert [t.state for t in told(tmp_path / "study")[-60:]] == [TrialState.FAIL] * 60
+
+
+def test_a_spent_space_ends_the_study_after_few_repetitions(run: Run, toy: ModuleType, tmp_path: Path) -> None:
+    kinds = ("a", "b", "c", "d", "e", "f")
+
+    def resolve(choose: Choose) -> Any:
+        label = str(choose("kind", OneOf(kinds, kinds)))
+        return toy.ToyPoint({"kind": label, "kind=down/rate": (1 + kinds.index(label)) / 10})
+
+    baseline = {"first": {"kind": "a"}}
+    said: list[str] = []
+    run(trials=100, plan=toy.plan(baselines=baseline), **{"resolve": resolve, "announce": said.append})
+    ends = outcomes(tmp_path / "study")
+    assert len([end for end in ends if end != "duplicate"]) == len(kinds)
+    assert len(ends) < 60 and ends[-3:] == ["duplicate"] * 3
+    assert said[-1] == "the space is spent: 6 variants were tried, and nothing else is left"
+    assert StudyDirectory(tmp_path / "study").is_spent()
+    run(trials=200, plan=toy.plan(baselines=baseline), **{"resolve": resolve})
+    assert outcomes(tmp_path / "study") == ends
+
+
+@pytest.mark.parametrize("lost", ["trials", "trials/00002", "trials/00002/trial.json", "trials/00004"])
+def test_a_trial_whose_files_are_gone_is_not_gone_on_without(run: Run, tmp_path: Path, lost: str) -> None:
+    run(trials=4)
+    path = tmp_path / "study" / lost
+    path.unlink() if path.is_file() else shutil.rmtree(path)
+    before = [trial.state for trial in told(tmp_path / "study")]
+    with pytest.raises(StudyError, match=r"is gone: restore it from a copy of the study$") as error:
+        run(trials=6)
+    assert str(path) in str(error.value)
+    assert [trial.state for trial in told(tmp_path / "study")] == before
+
+
+@pytest.mark.parametrize("line", ["{}", '{"op_code": 4, "worker_id": "x"}', '{"op_code": "x", "worker_id": 1}'])
+def test_a_record_of_the_journal_that_means_nothing_is_named(run: Run, tmp_path: Path, line: str) -> None:
+    run(trials=2)
+    path = tmp_path / "study/optuna.journal"
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(records.DamagedError, match=r"optuna.journal must hold JSON objects; .* lacks what was written"):
+        run(trials=4)
 
 
 def test_a_stale_worker_is_shut_out_by_the_fence(run: Run, toy: ModuleType, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from archsearch.studies.evidence.pareto import places
 from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, pool_of, read_pool, write_figures
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.evidence.status import read_status
+from archsearch.studies.export import find_trained
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import driver_lock
 from archsearch.studies.files.outcomes import Outcome
@@ -111,10 +112,19 @@ def test_finals_read_test_data_and_keep_the_cost_of_each_document(finals: StudyD
 def test_a_seed_gives_the_same_value_again(finals: StudyDirectory, workers: Any, tmp_path: Path) -> None:
     config = read_study_config(finals.path)
     name = next(iter(config.entrants))
-    one = replace(config, directory=tmp_path / "one", entrants={name: config.entrants[name]}, seeds=Seeds(0, 1))
+    one = replace(config, directory=tmp_path / "one", entrants={name: config.entrants[name]}, seeds=Seeds(0, 2))
     again = read_evidence(run_study(one, workers=workers)).rows[0]
     first = next(row for row in read_evidence(finals).rows if row.entrant == name and row.seed == 1001)
     assert again.values == first.values
+
+
+def test_a_trial_of_an_entrant_is_no_baseline_and_its_card_shows_those_of_its_seed(finals: StudyDirectory) -> None:
+    evidence = read_evidence(finals)
+    assert {row.origin for row in evidence.rows} == {f"entrant:{row.entrant}, seed {row.seed}" for row in evidence.rows}
+    assert not any(row.is_baseline for row in evidence.rows)
+    row = next(row for row in evidence.rows if row.entrant != "gated_delta_net" and row.seed == 1002)
+    results = find_trained(finals.trial(row.number).path).origin.results
+    assert [result["variant"] for result in results] == [row.name, "gated_delta_net, seed 1002"]
 
 
 def test_finals_are_gone_on_with_and_never_begun_twice(search: StudyDirectory, finals: StudyDirectory) -> None:
@@ -255,7 +265,7 @@ def test_a_pool_is_kept_and_read_back(finals: StudyDirectory, tmp_path: Path) ->
     ("overrides", "kind", "message"),
     [
         (["finalists=0"], ConfigError, "finalists must be >= 1; got 0"),
-        (["seeds.finals=0"], ConfigError, "seeds.finals must be in 1 .. 999; got 0"),
+        (["seeds.finals=0"], ConfigError, "seeds.finals must be in 2 .. 999, for one seed has no interval; got 0"),
         (["ties={recall: -1}"], ConfigError, "ties.recall must be >= 0; got -1"),
         (["ties={recal: 0.01}"], ConfigError, "ties.recal is of no objective; the objectives are bits_per_byte"),
         (["against=kda"], ConfigError, "against must be one of gated_delta_net; got 'kda'"),
@@ -336,7 +346,7 @@ def _copied(search: StudyDirectory, target: Path) -> Path:
 def row(entrant: str, seed: int, loss: float, cost: float, outcome: Outcome = Outcome.COMPLETE) -> Row:
     return Row(
         number=seed,
-        origin=f"baseline:{entrant}, seed {seed}",
+        origin=f"entrant:{entrant}, seed {seed}",
         sampler="enqueued",
         choices={},
         rule="",

@@ -214,7 +214,7 @@ def finals(values: Sequence[tuple[str, Sequence[float]]], **changes: Any) -> Evi
         for name, _ in values
     }
     rows = [
-        row(2 + 20 * i + seed, value, 3.0, seed=seed, entrant=name, origin=f"baseline:{name}, seed {seed}")
+        row(2 + 20 * i + seed, value, 3.0, seed=seed, entrant=name, origin=f"entrant:{name}, seed {seed}")
         for i, (name, each) in enumerate(values)
         for seed, value in zip(seeds, each, strict=True)
     ]

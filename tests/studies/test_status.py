@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from archsearch.studies.design.plan import Plan
 from archsearch.studies.evidence.status import read_status
 from archsearch.studies.files.directory import Result, StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.search.rungs import RungOptions
+from archsearch.studies.search.samplers import SamplerOptions
+from archsearch.studies.tasks.direction import Direction
 
 CONFIG = """
 space: delta_family
@@ -23,7 +27,10 @@ resources: {workers: local, cpus: 1, concurrent: 4, together: 4}
 @pytest.fixture
 def study(tmp_path: Path) -> StudyDirectory:
     study = StudyDirectory(tmp_path)
-    study.write_plan({"objectives": {"recall": "maximize"}, "rung_tokens": [1000], "baselines": {}, "tasks": {}})
+    plan = Plan(
+        {"recall": Direction.MAXIMIZE}, RungOptions(count=1), SamplerOptions(), seed=0, total_tokens=1000, holes=1
+    )
+    study.write_plan({**plan.record(), "tasks": {}})
     (tmp_path / "config.yaml").write_text(CONFIG)
     return study
 

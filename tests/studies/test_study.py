@@ -199,7 +199,11 @@ def test_choices_are_told_in_words() -> None:
         (["training.learning_rate=-1"], ConfigError, "training.learning_rate must be > 0; got -1"),
         (["training.learning_rat=1"], ConfigError, "unknown key learning_rat in training; did you mean learning_rate?"),
         (["rungs.eta=1"], ConfigError, "rungs.eta must be >= 2; got 1"),
-        (["resources.gpus=0.3"], ConfigError, "resources.gpus must be a whole number or a fraction 1/n; got 0.3"),
+        (
+            ["resources.gpus=0.3"],
+            ConfigError,
+            "resources.gpus must be a whole number or a fraction 1/n, n <= 128; got 0.3",
+        ),
         (
             ["model.heads=3"],
             ConfigError,
