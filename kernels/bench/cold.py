@@ -49,7 +49,7 @@ def measure_cold(rule: Rule, case: Case) -> Cold:
 
 
 def first_call(rule: Rule, case: Case) -> FirstCall:
-    """The first forward with backward of this process; the device, torch's own backward and the inputs are ready before.
+    """The first forward with backward of this process; device, torch's own backward and inputs are ready before.
 
     Torch imports half a thousand modules at a process's first backward, whatever it is the backward of.
     """
