@@ -64,6 +64,8 @@ PATH_FAULTS = (
 )
 """Of the disk or of a path that the user chose, never of archsearch."""
 
+MOST_POINTS = 10_000
+
 Directory = Annotated[str, typer.Argument(metavar="DIRECTORY", help="The study's directory.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
@@ -99,7 +101,7 @@ def rules(*, json: Json = False) -> None:
 def show(
     rule: RuleOrSpace,
     *,
-    points: Annotated[int, typer.Option(min=0, help="Of a space: draw so many points.")] = 0,
+    points: Annotated[int, typer.Option(min=0, max=MOST_POINTS, help="Of a space: draw so many points.")] = 0,
     json: Json = False,
 ) -> None:
     """Equation, operands, normal form, kernel plan, state bytes, FLOPs and bytes a token, spectrum and stability.
@@ -212,7 +214,9 @@ def check_study(
     source: Source,
     overrides: Overrides = None,
     *,
-    points: Annotated[int, typer.Option(min=1, help="How many points of a space with more structures.")] = 64,
+    points: Annotated[
+        int, typer.Option(min=1, max=MOST_POINTS, help="How many points of a space with more structures.")
+    ] = 64,
     json: Json = False,
 ) -> None:
     """Without training: build what the study draws, say what a trial costs, name every point that cannot be."""

@@ -1,19 +1,26 @@
 """Values that a user wrote in a Python file: `path/to/file.py`, or `path/to/file.py:NAME`.
 
-The file is run as it stands at the call; nothing is cached, and nothing is written beside it.
+The file is run as it stands at the call; nothing is cached, and nothing is written beside it. What it prints goes to
+stderr, so that a command's output stays its own.
 """
 
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
+from threading import current_thread, main_thread
 from traceback import extract_tb
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TypeVar
 
 from archsearch.errors import ArchsearchError
 
 T = TypeVar("T")
+
+SECONDS_TO_RUN = 60.0
+"""For a file that defines values."""
 
 
 def names_a_file(reference: str) -> bool:
@@ -68,11 +75,38 @@ def _run(path: Path, error: type[ArchsearchError]) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and inspect look a class's module up there
     try:
-        exec(code, vars(module))
-    except ArchsearchError:
+        with redirect_stdout(sys.stderr), _in_time():
+            exec(code, vars(module))
+    except (ArchsearchError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as fault:
+    except BaseException as fault:  # a file may leave in any way, as by sys.exit
         lines = [frame.lineno for frame in extract_tb(fault.__traceback__) if frame.filename == str(path)]
+        place = f"{path} line {lines[-1]}" if lines else str(path)
+        if isinstance(fault, _TooLateError):
+            raise error(f"{place} was still running after {SECONDS_TO_RUN} s; define values only") from fault
         said = " ".join(str(fault).split())
-        raise error(f"{path} line {lines[-1]} raised {type(fault).__name__}: {said}") from fault
+        raise error(f"{place} raised {type(fault).__name__}: {said}") from fault
     return module
+
+
+class _TooLateError(BaseException):
+    """A file that does not come to its end."""
+
+
+@contextmanager
+def _in_time() -> Generator[None]:
+    """A block that ends with _TooLateError after SECONDS_TO_RUN, where this thread is the one that takes signals."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise _TooLateError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS_TO_RUN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

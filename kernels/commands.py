@@ -103,6 +103,8 @@ def bench(
 
     if save_to is not None and not save_to.parent.is_dir():
         raise ConfigError(f"--save needs a directory that exists; got {save_to}. Make {save_to.parent} first")
+    if save_to is not None and save_to.is_dir():
+        raise ConfigError(f"--save needs a file; {save_to} is a directory. Name a file in it")
     cases = cases_of(asked or Asked(), case_here())
     page, found = console(), Benched(command, cases)
     for found in run(rules, control, Benched(command, cases), peers=peers, cold=cold, status=_progress):

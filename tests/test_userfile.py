@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from archsearch import userfile
 from archsearch.dsl import Rule
 from archsearch.errors import RuleError
 from archsearch.userfile import load_value, names_a_file
@@ -61,6 +62,7 @@ def test_nothing_is_written_and_the_import_path_stays(folder: Path) -> None:
         ("bad.py", "\nx = 1 / 0\n", "bad.py line 2 raised ZeroDivisionError: division by zero"),
         ("bad.py", "raise SystemExit(4)", "bad.py line 1 raised SystemExit: 4"),
         ("bad.py", "raise ValueError('two\\nlines')", "bad.py line 1 raised ValueError: two lines"),
+        ("bad.py", "raise BaseException('out')", "bad.py line 1 raised BaseException: out"),
         ("bad.py", "\0", "bad.py is no Python: source code string cannot contain null bytes"),
         ("bad.py:", "X = 1", "bad.py defines no RULE; write RULE = Rule(...)"),
         ("bad.py", "X = 1", "bad.py defines no RULE; write RULE = Rule(...)"),
@@ -73,6 +75,20 @@ def test_a_bad_file_gets_one_line(folder: Path, reference: str, text: str | None
     if text is not None:
         (folder / "bad.py").write_text(text, encoding="utf-8")
     assert message(reference) == expected
+
+
+def test_a_file_that_never_ends_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(userfile, "SECONDS_TO_RUN", 0.1)
+    (folder / "bad.py").write_text("while True:\n    pass\n", encoding="utf-8")
+    assert message("bad.py").endswith(" was still running after 0.1 s; define values only")
+    assert load("mine.py").name == "mine"
+
+
+def test_what_a_file_prints_is_no_output_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "loud.py").write_text(f"print('loud')\n{GOOD}", encoding="utf-8")
+    assert load("loud.py").name == "mine"
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "loud\n")
 
 
 def test_a_rule_that_means_nothing_keeps_its_own_words(folder: Path) -> None:

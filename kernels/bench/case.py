@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,12 +72,20 @@ def cases_of(asked: Asked, usual: Case) -> tuple[Case, ...]:
     return tuple(found)
 
 
+MOST_TOKENS = 1 << 31
+DIGITS = 12
+LARGEST_SIZE = 4096
+"""Beyond them no machine has the memory."""
+
+
 def _shape(text: str) -> tuple[int, int, int | None]:
     parts = text.lower().split("x")
     if len(parts) not in (2, 3) or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
         raise ConfigError(
             f"--shape must be BATCHxTOKENS or BATCHxTOKENSxHEADS, each at least 1; got {text!r}. Write --shape 8x4096"
         )
+    if max(map(len, parts)) > DIGITS or math.prod(int(part) for part in parts) > MOST_TOKENS:
+        raise ConfigError(f"--shape must be at most {MOST_TOKENS:,} tokens, all heads counted; got {text!r}")
     batch, tokens, *heads = (int(part) for part in parts)
     return batch, tokens, heads[0] if heads else None
 
@@ -84,6 +93,8 @@ def _shape(text: str) -> tuple[int, int, int | None]:
 def _size(option: str, given: int | None, usual: int) -> int:
     if given is not None and given < 1:
         raise ConfigError(f"{option} must be at least 1; got {given}. Leave it out for {usual}")
+    if given is not None and given > LARGEST_SIZE:
+        raise ConfigError(f"{option} must be at most {LARGEST_SIZE:,}; got {given}. Leave it out for {usual}")
     return usual if given is None else given
 
 
