@@ -76,7 +76,8 @@ def wanted_of(directory: StudyDirectory, evidence: Evidence, config: StudyConfig
         return sum(row.outcome is not Outcome.DUPLICATE for row in evidence.rows)
     rates = 1 if config.entrants else max(1, len(config.learning_rates))
     imported = sum(row.origin == IMPORT and row.outcome is not Outcome.DUPLICATE for row in evidence.rows)
-    return (config.trials + len(evidence.plan["baselines"])) * rates + imported
+    again = sum(row.replicate_of is not None for row in evidence.rows)  # each at one rate, the one it was proposed with
+    return (config.trials + len(evidence.plan["baselines"])) * rates + imported - again * (rates - 1)
 
 
 def _count(evidence: Evidence) -> dict[str, int]:
