@@ -166,16 +166,16 @@ class Evidence:
         share = row.tokens / int(self.plan["rung_tokens"][-1])
         match row.outcome:
             case None:
-                return f"has not ended: {share:.0%} of its budget"
+                return f"has not ended, {share:.0%} done"
             case Outcome.STOPPED:
-                return f"stopped at {share:.0%} of its budget: others were better there"
+                return f"stopped at {share:.0%}: others were better"
             case Outcome.DUPLICATE:
                 return f"the same variant as trial {row.duplicate_of}"
             case Outcome.COMPLETE:
                 best = next(each for each in self.judged if each.structure == row.structure)
                 if row.replicate_of == best.number:
-                    return f"part of the means of trial {best.number}"
-                return "" if best.number == row.number else f"better as trial {best.number}, at another learning rate"
+                    return f"in the means of trial {best.number}"
+                return "" if best.number == row.number else f"better at the rate of trial {best.number}"
             case _:
                 return row.message or row.outcome.value
 

@@ -57,11 +57,11 @@ def row(number: int, outcome: Outcome | None, *, kind: str = "a", loss: float = 
 @pytest.mark.parametrize(
     ("outcome", "tokens", "reason"),
     [
-        (Outcome.COMPLETE, 200, "better as trial 0, at another learning rate"),
-        (Outcome.STOPPED, 100, "stopped at 50% of its budget: others were better there"),
+        (Outcome.COMPLETE, 200, "better at the rate of trial 0"),
+        (Outcome.STOPPED, 100, "stopped at 50%: others were better"),
         (Outcome.UNSTABLE, 50, "RuntimeError: lost"),
         (Outcome.TIMEOUT, 50, "timeout"),
-        (None, 50, "has not ended: 25% of its budget"),
+        (None, 50, "has not ended, 25% done"),
     ],
 )
 def test_a_row_without_a_rank_gives_its_reason(outcome: Outcome | None, tokens: int, reason: str) -> None:
