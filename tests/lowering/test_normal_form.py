@@ -41,7 +41,7 @@ g, gc, gs = log_decay("g"), log_decay("gc", per="channel"), log_decay("gs", sign
         (erase(e), "e", "e", "0"),
         (delta_write(k, v, strength=beta), "k", "beta k", "beta v"),
         (delta_write(k, v, strength=beta, residual=query_feedback(q, lam)), "k", "beta k + beta lam q", "beta v"),
-        (delta_write(k, v, residual=query_feedback(q, -0.5)), "k", "k + -0.5 q", "v"),
+        (delta_write(k, v, residual=query_feedback(q, -0.5)), "k", "k - 0.5 q", "v"),
         (delta_write(b * k, v - 2 * v2, residual=b * k - lam * q), "b k", "b k - lam q", "v - 2 v2"),
         (delta_write(k, v, strength=0.0), "k", "0", "0"),
         (delta_write(k, v, residual=query_feedback(k, 1.0)), "k", "2 k", "v"),
