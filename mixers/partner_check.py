@@ -42,7 +42,7 @@ class Row:
 
 
 def check_layer(kind: Partner, *, backend: str, json: bool) -> bool:
-    """Print a line a row and the verdict; whether none failed. ConfigError for a backend that the layer does not have."""
+    """Print a line a row and the verdict; whether none failed. ConfigError for a backend that the layer has not."""
     if backend not in ("auto", "torch") and kind not in SCANS:
         raise ConfigError(f'layer {kind!r} has one form, in PyTorch; got backend {backend!r}. Use "auto"')
     lines: list[Line] = []
