@@ -156,7 +156,7 @@ class _Reader:
                     return self.value(option, data, key)
                 except ConfigError:
                     continue
-        raise self.wrong(" or ".join(_words(option) for option in options), data, key)
+        raise self.wrong(" or ".join(dict.fromkeys(_words(option) for option in options)), data, key)
 
     def one_class(self, kinds: list[type], data: Mapping[object, object], key: str) -> object:
         if len(kinds) == 1:
@@ -204,8 +204,8 @@ class _Reader:
 
     def number(self, hint: object, data: float, key: str) -> float:
         """Whole numbers as they are and where they are written with a point; 64 bits hold every one of them."""
-        if hint is float and isinstance(data, float) and not math.isfinite(data):
-            raise self.wrong("a finite number", data, key)
+        if isinstance(data, float) and not math.isfinite(data):
+            raise self.wrong("a finite number" if hint is float else _words(int), data, key)
         if not -LARGEST <= data <= LARGEST and (hint is int or isinstance(data, int)):
             raise self.wrong("a number that 64 bits hold", data, key)
         if hint is int and not float(data).is_integer():

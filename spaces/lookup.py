@@ -58,6 +58,6 @@ def space_or_none(text: str) -> Space | None:
 def _read_yaml(path: Path) -> object:
     try:
         return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         problem = error.strerror if isinstance(error, OSError) else first_line(error)
         raise SpaceError(f"{path} cannot be read as YAML: {problem}") from error

@@ -99,7 +99,7 @@ def _one_of(argument: object, read: Callable[[object, str], object], place: str,
         if wrong is not None:
             raise _BadHole(f"must have labels of letters, digits and _; got {wrong!r}; write {as_word(wrong)}:")
         return one_of(**{label: read(option, f"{place}.{label}") for label, option in options.items()}, name=name)
-    if not isinstance(argument, list | tuple):
+    if not isinstance(argument, list | tuple) or not argument:
         raise _BadHole(f"must be one_of: [a, b] or one_of: {{first: a, second: b}}; got {argument!r}")
     entries = cast(Sequence[object], argument)
     if any(isinstance(entry, Mapping | list | tuple) for entry in entries):

@@ -44,9 +44,11 @@ def _load(path: Path) -> DictConfig:
         loaded = OmegaConf.load(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise ConfigError(f"no configuration file {path}; give the path of a YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path} is no YAML: {_problem(error)}") from error
     except OSError as error:
+        if error.errno is None:  # of OmegaConf, for what is neither a mapping nor a list
+            raise ConfigError(f"{path} must hold keys and values; got one value") from error
         raise ConfigError(f"{path} cannot be read as YAML: {first_line(error)}") from error
     if not isinstance(loaded, DictConfig):
         raise ConfigError(f"{path} must hold keys and values; got a list")
@@ -59,7 +61,7 @@ def _parse(overrides: Sequence[str]) -> DictConfig:
             raise ConfigError(f"an override must be key=value; got {text!r}")
     try:
         return OmegaConf.from_dotlist(list(overrides))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"an override's value must be YAML: {' '.join(overrides)}: {_problem(error)}") from error
 
 
