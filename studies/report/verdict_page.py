@@ -10,6 +10,7 @@ from archsearch.report.plots import Mark, plot
 from archsearch.report.scales import Axis
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.design.entrants import Role
+from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.aa import Outcome as Drawn
 from archsearch.studies.evidence.comparison import Interval, Judgement, Word
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
@@ -67,6 +68,8 @@ def verdict_table(concluded: Conclusions, objective: str, direction: Direction) 
         Column("band", "band", digits=digits, percent=share),
         Column("role", "role"),
     ]
+    if any(_rate(s) is not None for s in concluded.standings.values()):
+        columns.append(Column("rate", "rate", unit="peak"))
     found = {judgement.name: judgement for judgement in concluded.judgements[objective]}
     ordered = sorted(concluded.standings.values(), key=lambda s: _merit(s, objective, direction))
     rows = [_row(s, found.get(s.name), objective) for s in ordered]
@@ -111,6 +114,7 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
     row: dict[str, Cell] = {
         "entrant": standing.name,
         "role": standing.role.value,
+        "rate": _rate(standing),
         "mean": None if mean is None else mean.mean,
         "half": None if mean is None else _finite(mean.high - mean.mean),
         "seeds": 0 if mean is None else mean.n,
@@ -131,6 +135,11 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "band": judgement.band,
         "reason": judgement.reason,
     }
+
+
+def _rate(standing: Standing) -> float | None:
+    """The learning rate that an entrant came with, where rates differ by choice."""
+    return next((row.learning_rate for row in standing.rows if RATE in row.choices), None)
 
 
 def _finite(value: float) -> float | None:

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import stdev
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from archsearch.mixers.zoo import rules
 from archsearch.report.page import Page
+from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.files.decisions import Decision
 from archsearch.studies.files.directory import Measurement
@@ -241,6 +243,16 @@ def test_finals_rank_with_intervals_and_verdicts() -> None:
     assert "No A/A study is kept" in words(part(page, "Verdicts against gated_delta_net"))
     (budgets,) = [table for table in page.tables if table.name == "matched"]
     assert [line["is"] for line in budgets.rows] == ["reference", ""]
+
+
+def test_verdicts_show_the_rate_that_each_entrant_came_with() -> None:
+    found = finals([("gated_delta_net", BASE), ("x (trial 1)", BETTER)])
+    rated = [replace(r, choices={**r.choices, RATE: "0.01"}, learning_rate=0.01 * r.number) for r in found.rows]
+    page = build_page(replace(found, rows=rated), [], "runs/x/finals")
+    (table,) = [table for table in page.tables if table.name == "verdicts_recall"]
+    assert [line["rate"] for line in table.rows] == pytest.approx([0.23, 0.03])
+    plain = build_page(found, [], "runs/x/finals").tables[0]
+    assert "rate" not in [column.key for column in plain.columns]
 
 
 def test_a_search_leads_with_the_verdicts_of_its_finals_and_states_each_table_once() -> None:
