@@ -1,6 +1,7 @@
 """AdamW over replicas as rows of one matrix, each row with its own rates, clipped by its own norm."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class RowAdamW:
 
     def step(self, gradients: Tensor, rates: Tensor) -> Tensor:
         """One step by gradients [R, P], which are overwritten, at rates [R]; the norms before clipping [R]."""
-        norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+        norms = cast(Tensor, torch.linalg.vector_norm(gradients, dim=1, keepdim=True))
         shrink = (self._clip / (norms + 1e-6)).clamp_(max=1.0)
         self.count += 1
         beta1, beta2 = self._betas
