@@ -87,10 +87,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a trial measured besides its values. seconds: of training; tokens: trained on, in this and earlier
-    attempts. documents: [name, bytes, bits] of each document that was scored, by task."""
+    """What a trial measured besides its values.
+
+    seconds: of training. compiling: seconds before it, in this attempt. tokens: trained on, in this and earlier
+    attempts. documents: [name, bytes, bits] of each document that was scored, by task.
+    """
 
     seconds: float
+    compiling: float
     tokens: int
     peak_memory: int | None
     gpu: str | None
@@ -101,6 +105,7 @@ class Facts:
         return {
             **({"documents": dict(self.documents)} if self.documents else {}),
             "training_seconds": self.seconds,
+            "compiling_seconds": self.compiling,
             "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
             "peak_memory": self.peak_memory,
             "gpu": self.gpu,
@@ -117,6 +122,7 @@ def train_trial(plan: Plan, checkpoints: Path, supervisor: Supervisor, watch: Wa
     """
     trial = _Trial(plan, checkpoints)
     trial.resume()
+    trial.prepare()
     if plan.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(plan.device)
     due = evaluation_grid(1, supervisor.rung_fractions)
@@ -201,7 +207,7 @@ class _Trial:
         self.plan = plan
         self.checkpoints = checkpoints
         self.fraction = 0.0
-        self.seconds = 0.0
+        self.seconds, self.compiling = 0.0, 0.0
         self.runs = [_build_run(plan, entry) for entry in plan.entries]
 
     def resume(self) -> None:
@@ -214,6 +220,15 @@ class _Trial:
         for run in self.runs:
             run.restore(kept.tensors[run.task.name], kept.steps[run.task.name])
         self.fraction, self.seconds = kept.fraction, kept.seconds
+
+    def prepare(self) -> None:
+        """Compile what one process needs, before the seconds of training begin; several compile as they go."""
+        start = time.perf_counter()
+        if self.plan.ranks is None:
+            with training_on(self.plan.device):
+                for run in self.runs:
+                    run.prepare()
+        self.compiling = time.perf_counter() - start
 
     def steps_before(self, fraction: float) -> bool:
         """Whether any run has a step to make until `fraction`: where none has, its values are already known."""
@@ -253,6 +268,7 @@ class _Trial:
         on_gpu = device.type == "cuda"
         return Facts(
             seconds=self.seconds,
+            compiling=self.compiling,
             tokens=sum(run.tokens for run in self.runs),
             peak_memory=torch.cuda.max_memory_allocated(device) if on_gpu else None,
             gpu=torch.cuda.get_device_name(device) if on_gpu else None,

@@ -251,7 +251,7 @@ class _Group:
             ready = [self._stack_of(name, trials, rows) for name in self.models]
         self.stacked = trials
         if self.device.type == "cuda" and not all(ready) and rows not in self.compiled:
-            with self.times.spent("compiling"):
+            with training_on(self.device), self.times.spent("compiling"):
                 for stack in self.stacks.values():
                     stack.prepare()
                 torch.cuda.synchronize(self.device)
