@@ -21,6 +21,7 @@ from archsearch.studies.training.timing import STEP_TIME, step_milliseconds
 from archsearch.studies.training.together.structure import structure_of
 from archsearch.studies.training.trial import ModelBuilder, Plan, train_trial
 from archsearch.studies.workers.clerk import Clerk
+from archsearch.studies.workers.node import keep_kernels_here
 from archsearch.typed_data import from_plain
 
 
@@ -48,6 +49,7 @@ class TrainingBody:
 
     def settle_in(self, trials: int = 1, *, alone: bool = False) -> None:
         """Take the threads and the share of the GPU's memory that so many trials in this process have; alone: all."""
+        keep_kernels_here()
         torch.set_num_threads(self.threads)
         if 0 < self.gpus < 1:
             torch.cuda.set_per_process_memory_fraction(1.0 if alone else min(1.0, trials * self.gpus))

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.crew import gathered, work_together
 from archsearch.studies.workers.executor import Departure, Resources
 from archsearch.studies.workers.local_executor import LocalExecutor
+from archsearch.studies.workers.node import CACHE
 
 GRID = Grid(
     MqarOptions(length=16, pairs=2, vocabulary=16, evaluation=8),
@@ -207,3 +209,13 @@ def test_actors_of_ray_carry_crews(tmp_path: Path) -> None:
     finally:
         crews.close()
     assert outcomes(tmp_path) == ["complete"] * 2 + [""] * 2
+
+
+def test_kernels_are_kept_on_the_node_unless_another_place_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CACHE, raising=False)
+    BODY.settle_in()
+    chosen = os.environ[CACHE]
+    assert Path(chosen).parent == Path(tempfile.gettempdir())
+    monkeypatch.setenv(CACHE, "/somewhere/else")
+    BODY.settle_in()
+    assert os.environ[CACHE] == "/somewhere/else"
