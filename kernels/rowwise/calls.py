@@ -77,7 +77,8 @@ class _Convolution(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]
     ) -> tuple[Tensor, ...]:
         replicas, sequences, tokens, channels = x.shape
-        taps, found = weight.shape[2], []
+        taps = weight.shape[2]
+        found: list[Tensor] = []
         for part in _parts(sizes):
             own, y = x[..., part], x.new_empty(sequences, tokens, replicas, part.stop - part.start)
             tensors = (own, weight[:, part], None if bias is None else bias[:, part], y)

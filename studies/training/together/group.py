@@ -304,12 +304,12 @@ class _Group:
         self, trials: list[_Trial], target: float, seconds: float, values: list[dict[str, float] | Exception]
     ) -> None:
         """Record and keep what was found, and part with those that have a fault."""
-        for stack in self.stacks.values():
-            stack.save()
         for trial in trials:
             trial.fraction = target
             trial.seconds += seconds
         with self.times.spent("keeping"), ThreadPoolExecutor(max_workers=KEEPING_THREADS) as pool:
+            for stack in self.stacks.values():
+                stack.save()
             ended = list(pool.map(_recorded, trials, values))
         for trial, error in zip(trials, ended, strict=True):
             if error is not None:

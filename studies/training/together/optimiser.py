@@ -28,7 +28,7 @@ class RowAdamW:
     def load(self, trainings: Sequence[Training], rows: Sequence[Sequence[Tensor]], count: int) -> None:
         """Take over weights, mean and square [P] of each row, after `count` steps; all tensors stay where they are."""
         for kept, given in zip((self.weights, self.mean, self.square), zip(*rows, strict=True), strict=True):
-            torch.stack(list(given), out=kept)
+            kept.copy_(torch.stack(list(given)))
         self.count.fill_(float(count))
         columns = (
             (self._decay, [training.weight_decay for training in trainings]),
