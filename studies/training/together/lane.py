@@ -17,8 +17,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(slots=True)
 class Lane:
-    """weights, mean, square: [P] float32 rows of `layout`, on the CPU; nothing changes them in place. step: steps made. random: states of a run, of which a group
-    draws nothing. fault: what was no longer finite, in words, else empty.
+    """weights, mean, square: [P] float32 rows of `layout`, on the CPU; nothing changes them in place.
+
+    step: steps made. random: states of a run, of which a group draws nothing. fault: what was no longer finite, in
+    words, else empty.
     """
 
     layout: Layout
