@@ -35,7 +35,7 @@ from archsearch.studies.training.language import COUNTS, counted
 from archsearch.studies.training.parallel import check_shares
 from archsearch.studies.training.run import steps_of
 from archsearch.studies.training.timing import STEP_TIME
-from archsearch.studies.workers.executor import Executor, Resources
+from archsearch.studies.workers.executor import Executor, Resources, members
 from archsearch.typed_data import to_plain
 
 
@@ -250,6 +250,5 @@ def ray_workers(config: StudyConfig) -> Executor:
 
         threads = max(1, resources.cpus // resources.ranks)
         return GroupExecutor(lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0), resources)
-    shared = resources.gpus is not None and 0 < resources.gpus < 1
-    together = resources.together or (round(1 / (resources.gpus or 1)) if shared else 1)
+    together = members(resources, resources.gpus or 0.0)
     return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)

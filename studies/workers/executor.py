@@ -91,6 +91,11 @@ class Executor(Protocol):
         ...
 
 
+def members(resources: Resources, share: float) -> int:
+    """How many trials of one structure train as one batched model at most, a trial having a `share` of a GPU."""
+    return resources.together or (round(1 / share) if 0 < share < 1 else 1)
+
+
 def _is_share(gpus: float) -> bool:
     """Whether it is 0, 1, 2, ... or 1/n."""
     return gpus >= 0 and (gpus.is_integer() or (gpus < 1 and abs(1 / gpus - round(1 / gpus)) < 0.02))
