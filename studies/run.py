@@ -203,6 +203,10 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
         if direction is not own.get(name, direction):
             wanted = own[name].value
             raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
+    if STEP_TIME in config.objectives and config.resources.shard:
+        raise ConfigError(
+            f"objectives.{STEP_TIME} is measured on one device, which resources.shard is to spare; leave one of them out"
+        )
     _check_measured([name for name in config.objectives if name not in (*own, *COUNTS, STEP_TIME)], tasks, list(own))
     return dict(config.objectives)
 
@@ -266,7 +270,9 @@ def ray_workers(config: StudyConfig) -> Executor:
         from archsearch.studies.ray_group import GroupExecutor
 
         threads = max(1, resources.cpus // resources.ranks)
-        return GroupExecutor(lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0), resources)
+        return GroupExecutor(
+            lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0, resources.shard), resources
+        )
     shared = resources.gpus is not None and 0 < resources.gpus < 1
     together = resources.together or (round(1 / (resources.gpus or 1)) if shared else 1)
     return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)

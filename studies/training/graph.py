@@ -22,6 +22,12 @@ def check_graphs(device: torch.device, *, graphs: bool) -> None:
         raise ConfigError(f"graphs need a CUDA device; got {device}; leave graphs out")
 
 
+def check_alone(processes: int) -> None:
+    """ConfigError for graphs of a trial that has several processes."""
+    if processes > 1:
+        raise ConfigError("graphs need one process a trial; leave graphs out or give a trial one GPU")
+
+
 class Captured(NamedTuple):
     """A graph, the tensors that it reads, and those that it writes."""
 

@@ -1,6 +1,7 @@
-"""One trial in one process and the same trial in two: the losses side by side, and the time of a step.
+"""One trial in one process and the same trial in two: the losses side by side, seconds, and memory.
 
     python tests/studies/two_gpus.py                  # two GPUs, NCCL
+    python tests/studies/two_gpus.py --shard          # the same, and once more with parameters shared out (FSDP2)
     python tests/studies/two_gpus.py --device cpu     # two processes, gloo
 
 Exit code 1 if a loss differs by more than the tolerance.
