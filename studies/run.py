@@ -48,12 +48,13 @@ def run_study(
     on_look: Callable[[], None] = lambda: None,
     on_stop: Callable[[], None] = lambda: None,
     workers: Callable[[StudyConfig], Executor] | None = None,
+    force_unlock: bool = False,
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
     announce: told in words what happens. on_look: called often while it runs. on_stop: called if it was asked to
-    stop and has not come to its end. workers: what trains; None is what the
-    configuration says.
+    stop and has not come to its end. workers: what trains; None is what the configuration says. force_unlock: take the
+    study from a driver that is not known to live.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
@@ -88,6 +89,7 @@ def run_study(
         on_look=on_look,
         companions=lambda choices: () if config.entrants else at_other_rates(choices, config.learning_rates),
         on_begin=lambda: records.write_text(directory.path / "config.yaml", config_text(config)),
+        force_unlock=force_unlock,
     )
     if not ended:
         on_stop()

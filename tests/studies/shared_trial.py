@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from archsearch.mixers.layer.mixer import Mixer
+from archsearch.mixers.layer.planning import layer_of
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import rules
@@ -52,8 +53,9 @@ class Notes:
 
 
 def build(vocabulary: int) -> LanguageModel:
-    """The model."""
-    return LanguageModel(rules["gated_delta_net"], MODEL, None, vocabulary)
+    """The model; of its matrices, a token shift's does not decay."""
+    rule = rules["gated_delta_net"]
+    return LanguageModel(rule, MODEL, replace(layer_of(rule, None), token_shift=True), vocabulary)
 
 
 def plan() -> Plan:
