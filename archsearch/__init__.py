@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from archsearch.spaces.options import Training as Training
     from archsearch.spaces.resolution import resolve as resolve
     from archsearch.spaces.space import Space as Space
-    from archsearch.studies.run import run_study as run_study
+    from archsearch.studies.engine.run import run_study as run_study
 
 _HOME = {
     "archsearch.dsl": "Rule bonus channel_gate decay delta_write erase gate key log_decay query query_feedback read"
@@ -58,7 +58,7 @@ _HOME = {
     "archsearch.spaces.options": "Budget Training",
     "archsearch.spaces.resolution": "resolve",
     "archsearch.spaces.space": "Space",
-    "archsearch.studies.run": "run_study",
+    "archsearch.studies.engine.run": "run_study",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 

@@ -140,8 +140,8 @@ def check(
     found = find_rule(rule)
     from archsearch.kernels import commands
     from archsearch.kernels.ladder import named
-    from archsearch.mixers.ladder import rungs as of_the_layer
-    from archsearch.studies.ladder import rungs as of_training
+    from archsearch.mixers.ladder import checks as of_the_layer
+    from archsearch.studies.training.ladder import checks as of_training
 
     form = named(backend)
     others = (*of_the_layer(found, form), *of_training(found, form))
@@ -275,7 +275,7 @@ def aa(
 ) -> None:
     """One rule against itself, through the code that gives verdicts: how often is there a winner where none is?"""
     from archsearch.studies import commands
-    from archsearch.studies.aa import Setting
+    from archsearch.studies.evidence.aa import Setting
 
     commands.aa(source, overrides or [], setting=Setting(studies, finalists, seeds), json=json)
 

@@ -61,3 +61,14 @@ class ExportError(ArchsearchError):
 
 class ProbeError(ArchsearchError):
     """A probe of what is no trained language model, or of a text that it cannot read."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says; the name of its class where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def described(error: BaseException) -> str:
+    """The class of an exception and the first line of what it says, `KeyError: 'key'`."""
+    name, line = type(error).__name__, first_line(error)
+    return name if line == name else f"{name}: {line}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from archsearch.kernels.bench.case import Asked
     from archsearch.kernels.bench.report import Benched
-    from archsearch.kernels.ladder import Line, Rung
+    from archsearch.kernels.ladder import Check, Line
     from archsearch.kernels.verdicts import Checked
 
 
@@ -34,7 +34,7 @@ def show(rule: Rule, *, json: bool, known_as: Sequence[str] = ()) -> None:
         print_description(description, console())
 
 
-def check(rule: Rule, *, backend: str, json: bool, others: Sequence[Rung] = ()) -> Checked:
+def check(rule: Rule, *, backend: str, json: bool, others: Sequence[Check] = ()) -> Checked:
     """Climb the validity ladder on this machine and print a line a row; the caller turns `passed` into an exit code.
 
     `others`: rows of the floors above.

@@ -2,7 +2,7 @@
 
 The properties live in `archsearch.kernels.conformance`; here stands which of them make up a row, where it runs, and
 what its line says. Rows that need a layer or training stand on the floors that have them, and are handed to `climb`:
-7 and 11 (live paths, cost) in `archsearch.mixers.ladder`, 10 (falling loss) in `archsearch.studies.ladder`.
+7 and 11 (live paths, cost) in `archsearch.mixers.ladder`, 10 (falling loss) in `archsearch.studies.training.ladder`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class Check:
     """A row that is still to be climbed. `measure` gives its verdicts; none where it cannot run here: `otherwise` then
     says why.
     """
@@ -84,7 +84,7 @@ class Targets:
     """Whether the kernels run in Triton's interpreter, in another process, for want of a device."""
 
 
-def climb(rule: Rule, backend: str = "auto", others: Sequence[Rung] = ()) -> Iterator[Line]:
+def climb(rule: Rule, backend: str = "auto", others: Sequence[Check] = ()) -> Iterator[Line]:
     """The rows one after another, each when it is done, those of `others` in their places.
 
     Errors: HoleError for open holes; BackendError for a backend that is unknown or cannot run here.
@@ -92,9 +92,9 @@ def climb(rule: Rule, backend: str = "auto", others: Sequence[Rung] = ()) -> Ite
     form = named(backend)
     compile(rule, form)
     targets = _targets(rule, form)
-    own = [Rung(row.number, row.title, partial(_verdicts, row, targets), targets.no_kernels) for row in ROWS]
-    for rung in sorted([*own, *others], key=lambda each: each.number):
-        yield _line(rung)
+    own = [Check(row.number, row.title, partial(_verdicts, row, targets), targets.no_kernels) for row in ROWS]
+    for check in sorted([*own, *others], key=lambda each: each.number):
+        yield _line(check)
 
 
 def passed(lines: Sequence[Line]) -> bool:
@@ -117,17 +117,17 @@ def named(backend: str) -> Backend:
             raise BackendError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
 
 
-def _line(rung: Rung) -> Line:
+def _line(check: Check) -> Line:
     start = time.perf_counter()
-    verdicts = rung.measure()
+    verdicts = check.measure()
     seconds = time.perf_counter() - start
     if not verdicts:
-        return Line(rung.number, rung.title, Status.NOT_RUN, None, None, rung.otherwise, (), 0.0)
+        return Line(check.number, check.title, Status.NOT_RUN, None, None, check.otherwise, (), 0.0)
     failed = [verdict for verdict in verdicts if not verdict.passed]
     worst = max(failed or verdicts, key=_nearness)
     status = Status.FAILED if failed else Status.PASSED
     failures = tuple(map(str, failed))
-    return Line(rung.number, rung.title, status, worst.error, worst.bound, worst.where, failures, seconds)
+    return Line(check.number, check.title, status, worst.error, worst.bound, worst.where, failures, seconds)
 
 
 def _verdicts(row: Row, targets: Targets) -> Sequence[Verdict]:

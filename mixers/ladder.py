@@ -17,7 +17,7 @@ from archsearch.kernels.bench.timing import median_seconds, peak_bytes
 from archsearch.kernels.bench.values import forward_of
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import Backend, compile
-from archsearch.kernels.ladder import Rung
+from archsearch.kernels.ladder import Check
 from archsearch.lowering import lower
 from archsearch.lowering.cost import Sizes, cost
 from archsearch.mixers.layer.mixer import Mixer
@@ -30,11 +30,11 @@ BATCHES = 3
 WIDTH, HEADS, TOKENS = 64, 2, 40
 
 
-def rungs(rule: Rule, backend: Backend) -> tuple[Rung, ...]:
+def checks(rule: Rule, backend: Backend) -> tuple[Check, ...]:
     """Rows 7 and 11 of a rule."""
     return (
-        Rung(7, "every path learns", lambda: (live_paths(rule, backend),)),
-        Rung(11, f"cost beside {CONTROL}", lambda: costs(rule)),
+        Check(7, "every path learns", lambda: (live_paths(rule, backend),)),
+        Check(11, f"cost beside {CONTROL}", lambda: costs(rule)),
     )
 
 

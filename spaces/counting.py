@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archsearch.dsl import Rule
-from archsearch.errors import ArchsearchError
+from archsearch.errors import ArchsearchError, first_line
 from archsearch.holes import Choose, Chosen, Uniform, ways
 from archsearch.spaces.canonical import code
 from archsearch.spaces.resolution import structures
@@ -80,7 +80,7 @@ def _attempt(space: Space, choose: Choose) -> _Hashed | str:
         rule = space.resolve_rule(choose)
         return _Hashed(rule, rule.hash)
     except ArchsearchError as error:
-        return str(error).splitlines()[0]
+        return first_line(error)
 
 
 def _beside(space: Space, rule: Rule) -> int:

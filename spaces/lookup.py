@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from archsearch.errors import RuleError, SpaceError
+from archsearch.errors import RuleError, SpaceError, first_line
 from archsearch.spaces.plain import read_space
 from archsearch.spaces.space import Space
 from archsearch.userfile import find_value, load_value, names_a_file
@@ -59,5 +59,5 @@ def _read_yaml(path: Path) -> object:
     try:
         return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
-        problem = str(error.strerror if isinstance(error, OSError) else error).strip().splitlines()[0]
+        problem = error.strerror if isinstance(error, OSError) else first_line(error)
         raise SpaceError(f"{path} cannot be read as YAML: {problem}") from error

@@ -1,1 +1,5 @@
-"""Points become trials, trials evidence: tasks, training, the study engine and its reports."""
+"""Points become trials, trials evidence.
+
+Lowest first: `files`, `tasks`, `training`, `workers` (what trains) and `search` (what to try next), `design` (what is
+asked), `engine` (the driver) and `evidence` (what the files say), `report`; on top `export`, `probe`, `commands`.
+"""

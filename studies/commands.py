@@ -19,29 +19,29 @@ from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
 from archsearch.report.tables import Column, Table
 from archsearch.report.tables import shown as cell_text
-from archsearch.studies.aa import Setting, simulate
-from archsearch.studies.check_page import print_check
-from archsearch.studies.checking import check_study
-from archsearch.studies.conclusions import Conclusions, conclude
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.evidence import Evidence, read_evidence
+from archsearch.studies.design.config import StudyConfig, read_study_config
+from archsearch.studies.engine.checking import check_study
+from archsearch.studies.engine.run import run_study
+from archsearch.studies.engine.single import read_trial, run_trial
+from archsearch.studies.evidence.aa import Setting, simulate
+from archsearch.studies.evidence.conclusions import Conclusions, conclude
+from archsearch.studies.evidence.finals import aa_config, check_alone, finals_config
+from archsearch.studies.evidence.pareto import places
+from archsearch.studies.evidence.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
+from archsearch.studies.evidence.rows import Evidence, read_evidence
+from archsearch.studies.evidence.status import Status, read_status
+from archsearch.studies.evidence.wording import shown, spoken
 from archsearch.studies.export import export_and_check
-from archsearch.studies.finals import aa_config, check_alone, finals_config
-from archsearch.studies.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
-from archsearch.studies.lock import is_held
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.pareto import places
-from archsearch.studies.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.lock import is_held
+from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
-from archsearch.studies.report import ranking_table, write_report
-from archsearch.studies.run import read_study_config, run_study
-from archsearch.studies.single import read_trial, run_trial
-from archsearch.studies.status import Status, read_status
+from archsearch.studies.report.check_page import print_check
+from archsearch.studies.report.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
+from archsearch.studies.report.study_page import ranking_table, write_report
+from archsearch.studies.report.verdict_page import aa_lines, pareto_table, verdict_table
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
-from archsearch.studies.verdict_page import aa_lines, pareto_table, verdict_table
-from archsearch.studies.wording import shown, spoken
 
 WIDTH = 120
 """Columns where the output is no terminal."""

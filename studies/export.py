@@ -12,13 +12,13 @@ from archsearch.mixers.export.export import check_target, export_module
 from archsearch.mixers.export.module import Module, Origin
 from archsearch.mixers.layer.mixer import layer_of
 from archsearch.mixers.zoo import rules
-from archsearch.studies.body import trial_config
-from archsearch.studies.directory import StudyDirectory, TrialDirectory
-from archsearch.studies.evidence import Evidence, Row, read_evidence
-from archsearch.studies.outcomes import Outcome
+from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
+from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
+from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.training.checkpoint import read_checkpoint
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.language import COUNTS, model_weights
+from archsearch.studies.workers.body import trial_config
 from archsearch.typed_data import from_plain
 
 TEXT = "text"

@@ -18,17 +18,17 @@ from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.probes.page import build_page
 from archsearch.mixers.probes.probe import LayerProbe, Samples, mixers_of, probe_model
 from archsearch.mixers.probes.report import Probed
-from archsearch.studies import records
-from archsearch.studies.body import trial_config
-from archsearch.studies.directory import StudyDirectory, TrialDirectory
-from archsearch.studies.evidence import read_evidence
+from archsearch.studies.evidence.rows import read_evidence
 from archsearch.studies.export import TEXT
+from archsearch.studies.files import records
+from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
 from archsearch.studies.tasks.corpus import Document, read_corpus
 from archsearch.studies.tasks.sources import PYTHON, find_source
 from archsearch.studies.tasks.task import Part
 from archsearch.studies.tasks.text import START, Text
 from archsearch.studies.training.config import TrialConfig
 from archsearch.studies.training.language import load_model
+from archsearch.studies.workers.body import trial_config
 from archsearch.typed_data import from_plain
 
 SEQUENCES = 4

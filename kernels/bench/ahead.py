@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from archsearch.dsl import Rule
-from archsearch.kernels.bench.apart import Broken, Running, described, start
+from archsearch.errors import described
+from archsearch.kernels.bench.apart import Broken, Running, start
 from archsearch.kernels.bench.beside import force, parts_of
 from archsearch.kernels.bench.case import Case
 from archsearch.kernels.bench.measure import inputs_of, verdicts_of

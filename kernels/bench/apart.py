@@ -10,6 +10,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar, cast
 
+from archsearch.errors import described
+
 Result = TypeVar("Result")
 LEAVING = 20.0
 """Seconds that a process may take to end once it has answered."""
@@ -61,9 +63,3 @@ def _serve(
         answer.send(function(*arguments))
     except Exception as fault:  # the caller is in another process: whatever is raised is its answer
         answer.send(Broken(described(fault)))
-
-
-def described(fault: Exception) -> str:
-    """The class and the first line of what was raised."""
-    lines = str(fault).strip().splitlines()
-    return f"{type(fault).__name__}: {lines[0] if lines else 'no message'}"

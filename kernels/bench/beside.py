@@ -10,7 +10,8 @@ from importlib import import_module
 from importlib.metadata import version
 
 from archsearch.dsl import Rule
-from archsearch.kernels.bench.apart import Broken, described, start
+from archsearch.errors import described
+from archsearch.kernels.bench.apart import Broken, start
 from archsearch.kernels.bench.case import Case
 from archsearch.kernels.bench.measure import (
     Measured,

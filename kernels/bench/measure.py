@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from archsearch.dsl import Kind, Rule
-from archsearch.errors import ArchsearchError
-from archsearch.kernels.bench.apart import described
+from archsearch.errors import ArchsearchError, described
 from archsearch.kernels.bench.case import Case, same_layer
 from archsearch.kernels.bench.timing import (
     copy_bandwidth,

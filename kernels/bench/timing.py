@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from archsearch.kernels.bench.apart import described
+from archsearch.errors import described
 
 SECONDS = 0.6
 """What the repeats of one measurement may take together, first calls apart."""

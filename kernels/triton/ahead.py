@@ -1,11 +1,11 @@
 """Kernels of passes made ready before any is launched: compiled all at once, since compilers run outside Python's lock,
-looked through for what the assembler may have lost, and loaded one at a time.
+each looked through for what the assembler may have lost and loaded while others still compile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -51,15 +51,10 @@ def prepare(programs: Iterable[Program], device: torch.device) -> None:
         return
     fresh = [program for program in programs if not program.prepared]
     launches = [launch for program in fresh for launch in _launches(program)]
-    sound: list[Any] = []
     while launches:
-        kernels = _compiled(launches)
-        sound += [kernel for kernel in kernels if kernel is not None]
-        launches = [launch for launch, kernel in zip(launches, kernels, strict=True) if kernel is None]
+        launches = _unsound(launches, device)
         for launch in launches:
             _take_fewer_values(launch)
-    for kernel in sound:
-        _load(kernel, device)
     for program in fresh:
         program.prepared = True
 
@@ -70,15 +65,28 @@ def _launches(program: Program) -> list[Launch]:
     return [launch for launch in found if isinstance(launch.function, cast(Any, triton).JITFunction)]
 
 
-def _compiled(launches: Sequence[Launch]) -> list[Any | None]:
-    """The kernels, compiled and looked through in threads; None for one that is not sound."""
-    if not launches:
-        return []
-    with ThreadPoolExecutor(len(launches)) as threads, triton.AsyncCompileMode(threads):
-        begun = [_compile(launch) for launch in launches]
-        kernels = [kernel.result() if hasattr(kernel, "result") else kernel for kernel in begun]
-        sound = threads.map(machine_code.sound, kernels)
-        return [kernel if good else None for kernel, good in zip(kernels, sound, strict=True)]
+def _unsound(launches: Sequence[Launch], device: torch.device) -> list[Launch]:
+    """Compile these and load all that are sound; the launches whose kernels are not.
+
+    The last launch of a backward takes longest to compile, so it begins first. For every kernel two threads: one that
+    compiles it, one that waits for that and looks it through.
+    """
+    unsound: list[Launch] = []
+    with ThreadPoolExecutor(2 * len(launches)) as threads, triton.AsyncCompileMode(threads):
+        looking = {threads.submit(_sound, _compile(launch)): launch for launch in reversed(launches)}
+        for looked in as_completed(looking):
+            kernel = looked.result()
+            if kernel is None:
+                unsound.append(looking[looked])
+            else:
+                _load(kernel, device)
+    return unsound
+
+
+def _sound(compiling: Any) -> Any | None:
+    """The kernel once it is compiled; None for one that is not sound."""
+    kernel = compiling.result() if hasattr(compiling, "result") else compiling
+    return kernel if machine_code.sound(kernel) else None
 
 
 def _compile(launch: Launch) -> Any:

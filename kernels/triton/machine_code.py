@@ -11,22 +11,23 @@ import hashlib
 import re
 import subprocess
 import tempfile
+from pathlib import Path
 from typing import Any, cast
 
 import triton
 
 from archsearch.errors import BackendError
-from archsearch.kernels.triton import modules
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?\s*([A-Z][\w.]*)\s*(.*?);")
 _REGISTERS = re.compile(r"(gdesc|desc)?\[?\bUR(\d+)\b(\.64)?")
 _MOVED = ("S2UR", "R2UR", "P2UR", "VOTEU", "REDUX", "CREDUX")
 _ONLY_READING = ("UTMA", "UBLKCP", "UBLKPF", "UBLKRED", "UCGABAR", "USETMAXREG")
 _PRODUCT = "HGMMA"
+_VERDICT = "sound"
 
 
 def sound(kernel: Any) -> bool:
-    """Whether a compiled kernel reads no uniform register before it is written; found once, then kept on disk.
+    """Whether a compiled kernel reads no uniform register before it is written; found once, kept in Triton's cache.
 
     Kernels without products of whole warp groups, and those for other than NVIDIA's devices, have no such places.
 
@@ -35,11 +36,12 @@ def sound(kernel: Any) -> bool:
     code = kernel.asm.get("cubin")
     if code is None or "wgmma" not in kernel.asm["ptx"]:
         return True
-    kept = modules.directory() / f"sound-{hashlib.sha256(code).hexdigest()[:32]}"
-    if kept.exists():
-        return kept.read_text(encoding="utf-8") == "1"
+    kept = cast(Any, triton).runtime.cache.get_cache_manager(hashlib.sha256(code).hexdigest())
+    place = kept.get_file(_VERDICT)
+    if place is not None:
+        return Path(place).read_text(encoding="utf-8") == "1"
     found = not unwritten(listing(code))
-    modules.write(kept, str(int(found)))
+    kept.put(str(int(found)), _VERDICT, binary=False)
     return found
 
 

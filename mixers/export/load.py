@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as tensors_of
 from torch import nn
 
-from archsearch.errors import ExportError
+from archsearch.errors import ExportError, first_line
 from archsearch.kernels.dispatch import Backend
 from archsearch.mixers.export.configuration import FILE, check_files, read_configuration
 
@@ -27,6 +27,7 @@ def load(directory: str | Path, *, backend: Backend = "auto") -> nn.Module:
     try:
         module.load_state_dict(tensors_of((home / WEIGHTS).read_bytes()))
     except (RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ExportError(f"{home / WEIGHTS} does not fit the module that {FILE} describes: {reason}") from error
+        raise ExportError(
+            f"{home / WEIGHTS} does not fit the module that {FILE} describes: {first_line(error)}"
+        ) from error
     return module.eval()

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from archsearch.errors import TaskError
-from archsearch.studies.fronts import Direction
 from archsearch.studies.tasks import pairs as pairs_of
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Batch, Forward, Objective, Part, Stream, generator
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from archsearch.errors import TaskError
-from archsearch.studies.fronts import Direction
 from archsearch.studies.tasks import pairs as pairs_of
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.mqar import predict
 from archsearch.studies.tasks.task import IGNORED, Batch, Forward, Objective, Part, Stream, generator
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from torch import Tensor
 
-from archsearch.studies.fronts import Direction
+from archsearch.studies.tasks.direction import Direction
 
 IGNORED = -100
 """The target of a position that is neither trained nor scored."""

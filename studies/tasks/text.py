@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from archsearch.errors import TaskError
-from archsearch.studies.fronts import Direction
 from archsearch.studies.tasks import ngram
 from archsearch.studies.tasks.corpus import Document, joined, read_corpus
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.sources import PYTHON, find_source
 from archsearch.studies.tasks.task import (
     EVALUATION_TOKENS,

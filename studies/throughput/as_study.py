@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from archsearch.spaces.resolution import suggesting
-from archsearch.studies.directory import Result, StudyDirectory
-from archsearch.studies.driver import Limits
-from archsearch.studies.engine import carry_out
-from archsearch.studies.executor import Resources
-from archsearch.studies.local_executor import LocalExecutor
+from archsearch.studies.engine.driver import Limits
+from archsearch.studies.engine.session import carry_out
+from archsearch.studies.files.directory import Result, StudyDirectory
 from archsearch.studies.throughput.grid import Grid, plan_of, resolve
+from archsearch.studies.workers.executor import Resources
+from archsearch.studies.workers.local_executor import LocalExecutor
 
 WARM_STEPS = 8
 """Steps of the short study before the clock, which compiles."""

@@ -8,10 +8,10 @@ from archsearch.mixers.layer.planning import layer_of
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import rules
 from archsearch.spaces.options import Budget, Training
-from archsearch.studies.fronts import Direction
-from archsearch.studies.plan import Plan
-from archsearch.studies.rungs import RungOptions
-from archsearch.studies.samplers import SamplerOptions
+from archsearch.studies.design.plan import Plan
+from archsearch.studies.search.rungs import RungOptions
+from archsearch.studies.search.samplers import SamplerOptions
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.typed_data import to_plain

@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from archsearch.errors import CheckpointError
-from archsearch.studies import records
+from archsearch.studies.files import records
 
 FORMAT = "archsearch checkpoint 1"
 KEPT = 2

@@ -13,7 +13,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from archsearch.errors import ConfigError
+from archsearch.errors import ConfigError, first_line
 from archsearch.typed_data import from_plain
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ def read_config(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
         merged = OmegaConf.merge(_load(path), _parse(overrides))
         data = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{where} cannot be read: {_first_line(error)}") from error
+        raise ConfigError(f"{where} cannot be read: {first_line(error)}") from error
     return from_plain(kind, data, where)
 
 
@@ -42,7 +42,7 @@ def _load(path: Path) -> DictConfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no YAML: {_problem(error)}") from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {_first_line(error)}") from error
+        raise ConfigError(f"{path} cannot be read as YAML: {first_line(error)}") from error
     if not isinstance(loaded, DictConfig):
         raise ConfigError(f"{path} must hold keys and values; got a list")
     return loaded
@@ -61,8 +61,4 @@ def _parse(overrides: Sequence[str]) -> DictConfig:
 def _problem(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     place = f" at line {mark.line + 1}" if mark is not None else ""
-    return f"{getattr(error, 'problem', None) or _first_line(error)}{place}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"{getattr(error, 'problem', None) or first_line(error)}{place}"

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Precision, Training
-from archsearch.studies.outcomes import Unstable
+from archsearch.studies.files.outcomes import Unstable
 from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
 from archsearch.studies.tasks.text import Scored, Text
 from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs
@@ -114,7 +114,7 @@ class Run:
                 self.step += 1
                 doubts |= ~torch.isfinite(loss + norm)
                 if self._is_time_to_look(fraction) and bool(doubts):
-                    raise Unstable(self._complaint(loss, norm))
+                    raise Unstable(not_finite(self.task, self.step, self.steps, float(loss), float(norm)))
                 if watch is not None:
                     watch(Step(self.task.name, self.step, self.steps, self.tokens, loss))
 
@@ -215,12 +215,13 @@ class Run:
         last = self.step >= round(fraction * self.steps)
         return last or self.device.type != "cuda" or self.step % CHECK_EVERY_ON_CUDA == 0
 
-    def _complaint(self, loss: Tensor, norm: Tensor) -> str:
-        seen = f"loss {float(loss):g} and gradient norm {float(norm):g}"
-        return (
-            f"loss and gradient must be finite; got {seen} on {self.task.name} by step {self.step} of {self.steps};"
-            " lower training.learning_rate or lengthen training.warmup"
-        )
+
+def not_finite(task: Task, step: int, steps: int, loss: float, norm: float) -> str:
+    """What is said of a training whose loss or gradient norm is no longer finite."""
+    return (
+        f"loss and gradient must be finite; got loss {loss:g} and gradient norm {norm:g} on {task.name} by step {step} "
+        f"of {steps}; lower training.learning_rate or lengthen training.warmup"
+    )
 
 
 def _found(tensors: Mapping[str, Tensor], name: str, shape: torch.Size | None) -> Tensor:

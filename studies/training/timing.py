@@ -11,8 +11,8 @@ from typing import cast
 
 import torch
 
-from archsearch.studies import records
-from archsearch.studies.fronts import Direction
+from archsearch.studies.files import records
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.task import Batch, Forward, Objective, Part, Task
 from archsearch.studies.training.card import alone_on
 from archsearch.studies.training.run import Run, steps_of

@@ -1,9 +1,12 @@
 """Machine code that reads what nothing wrote is not run."""
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
+import triton
 
 from archsearch.errors import BackendError
 from archsearch.kernels.triton import ahead, machine_code
@@ -40,6 +43,21 @@ LISTING = """
 def test_a_read_before_any_write_is_found(line: str) -> None:
     assert machine_code.unwritten(LISTING) == []
     assert machine_code.unwritten(f"{LISTING}        /*00b0*/                   {line} ;\n") == [line]
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_kernel_is_looked_through_once(bad: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cast(Any, triton).knobs.cache, "dir", str(tmp_path))
+    looked: list[bytes] = []
+
+    def listing(code: bytes) -> str:
+        looked.append(code)
+        return LISTING + ("        /*00b0*/                   FMUL R4, R143, UR16 ;\n" if bad else "")
+
+    monkeypatch.setattr(machine_code, "listing", listing)
+    kernel = SimpleNamespace(asm={"cubin": b"code", "ptx": "wgmma.mma_async"})
+    assert [machine_code.sound(kernel) for _ in range(3)] == [not bad] * 3
+    assert looked == [b"code"]
 
 
 class Compiled:
@@ -84,8 +102,8 @@ def test_an_unsound_kernel_is_compiled_with_smaller_tiles(program: Program, monk
     ahead.prepare([program], torch.device("cpu"))
     assert [step.arguments.get("BV") for step in program.steps] == [None, 16]
     assert [(kernel.bad, kernel.loaded) for kernel in made] == [
-        (False, True),
         (True, False),
+        (False, True),
         (True, False),
         (False, True),
     ]

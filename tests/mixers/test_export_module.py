@@ -41,6 +41,7 @@ from archsearch.kernels.dispatch import compile
 from archsearch.lowering import lower
 from archsearch.mixers.export.module import Module
 from archsearch.mixers.export.module_text import module_text
+from archsearch.mixers.export.triton_text import ANSWERED
 from archsearch.mixers.gated_delta_product import delta_product
 from archsearch.mixers.layer import options as o
 from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
@@ -372,6 +373,30 @@ def test_generated_files_are_formatted(every_file: Path) -> None:
 
 def test_generated_files_name_nothing_that_is_not_there(every_file: Path) -> None:
     assert ruff(every_file, "check", "--select", "F401,F811,F821") == ""
+
+
+@pytest.mark.parametrize("name", ["gla", "hybrid"])
+def test_stand_ins_answer_all_that_is_asked_of_them(name: str) -> None:
+    """What stands in for a module of archsearch has every name that the launching code takes of it, on a GPU too."""
+    tree = ast.parse(module_text(MODULES[name]))
+    answered = {
+        target.id: {keyword.arg for keyword in node.value.keywords}
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in ANSWERED
+    }
+    assert answered.keys() == set(ANSWERED)
+    for node in ast.walk(tree):
+        for field in ("annotation", "returns"):  # never evaluated
+            if getattr(node, field, None) is not None:
+                setattr(node, field, ast.Constant(None))
+    asked = {
+        (node.value.id, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in answered
+    }
+    assert [f"{module}.{name}" for module, name in sorted(asked) if name not in answered[module]] == []
 
 
 @pytest.mark.parametrize("name", ["hybrid", "partners", "vectors"])

@@ -64,6 +64,6 @@ def test_random_numbers_go_on_as_if_nothing_had_been_drawn() -> None:
 
 def test_rows_are_climbed_in_their_order() -> None:
     rule = Rule("plain", write(k, v), read(q))
-    lines = list(climb(rule, "torch", ladder.rungs(rule, "torch")))
+    lines = list(climb(rule, "torch", ladder.checks(rule, "torch")))
     assert [line.row for line in lines] == [1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 11]
     assert {line.row: line.status for line in lines}[7] is Status.PASSED

@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from archsearch.studies import records
-from archsearch.studies.clerk import Assignment, Body, work
-from archsearch.studies.executor import Departure
+from archsearch.studies.files import records
+from archsearch.studies.workers.clerk import Assignment, Body, work
+from archsearch.studies.workers.executor import Departure
 
 
 class ThreadExecutor:

@@ -28,8 +28,8 @@ import toy_study
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from archsearch.studies import records
-from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.files import records
+from archsearch.studies.files.directory import StudyDirectory
 
 CPUS = 1
 """Of each node."""

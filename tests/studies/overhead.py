@@ -16,10 +16,10 @@ from typing import Any
 
 import toy_study
 
-from archsearch.studies.clerk import Assignment
-from archsearch.studies.directory import Measurement, Result, StudyDirectory, TrialDirectory
-from archsearch.studies.executor import Departure
-from archsearch.studies.outcomes import Outcome
+from archsearch.studies.files.directory import Measurement, Result, StudyDirectory, TrialDirectory
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.workers.clerk import Assignment
+from archsearch.studies.workers.executor import Departure
 
 MOST_MILLISECONDS = 50.0
 MOST_SECONDS = 10.0

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from archsearch.errors import StudyError
-from archsearch.studies.aa import LEAST_POOL, LEAST_STUDIES, Setting, Trained, simulate
-from archsearch.studies.comparison import Strictness
-from archsearch.studies.fronts import Direction
-from archsearch.studies.pool import read_pool
+from archsearch.studies.evidence.aa import LEAST_POOL, LEAST_STUDIES, Setting, Trained, simulate
+from archsearch.studies.evidence.comparison import Strictness
+from archsearch.studies.evidence.pool import read_pool
+from archsearch.studies.tasks.direction import Direction
 
 SETTING = Setting(studies=300)
 

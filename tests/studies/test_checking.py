@@ -12,9 +12,9 @@ from archsearch.mixers.models import counts
 from archsearch.mixers.models.options import Model
 from archsearch.spaces.delta_family import SPACE
 from archsearch.spaces.options import Training
-from archsearch.studies import records
-from archsearch.studies.checking import StudyCheck, check_study
-from archsearch.studies.config import StudyConfig, overridden
+from archsearch.studies.design.config import StudyConfig, overridden
+from archsearch.studies.engine.checking import StudyCheck, check_study
+from archsearch.studies.files import records
 from archsearch.studies.training.configuration import read_config
 
 CONFIG = """

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from archsearch.studies.comparison import (
+from archsearch.studies.evidence.comparison import (
     Contest,
     Documents,
     Interval,
@@ -17,8 +17,8 @@ from archsearch.studies.comparison import (
     resampled,
     student,
 )
-from archsearch.studies.fronts import Direction
-from archsearch.studies.student import critical, two_sided
+from archsearch.studies.evidence.student import critical, two_sided
+from archsearch.studies.tasks.direction import Direction
 
 MAX, MIN = Direction.MAXIMIZE, Direction.MINIMIZE
 SPREAD = [-1.0, 1.0, -0.5, 0.5, -0.2, 0.2]

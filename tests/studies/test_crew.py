@@ -14,19 +14,19 @@ import torch
 
 from archsearch.errors import ConfigError, StudyError
 from archsearch.mixers.models.options import Model
-from archsearch.studies import crew
-from archsearch.studies.body import TrainingBody
-from archsearch.studies.clerk import Assignment
-from archsearch.studies.crew import gathered, work_together
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.executor import Departure, Resources
-from archsearch.studies.local_executor import LocalExecutor
-from archsearch.studies.outcomes import CrowdedOut
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import CrowdedOut
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.throughput.__main__ import table
 from archsearch.studies.throughput.as_study import measure_study
 from archsearch.studies.throughput.grid import Grid, Trial, plan_of
 from archsearch.studies.throughput.plain_loop import measure_rule
+from archsearch.studies.workers import crew
+from archsearch.studies.workers.body import TrainingBody
+from archsearch.studies.workers.clerk import Assignment
+from archsearch.studies.workers.crew import gathered, work_together
+from archsearch.studies.workers.executor import Departure, Resources
+from archsearch.studies.workers.local_executor import LocalExecutor
 
 GRID = Grid(
     MqarOptions(length=16, pairs=2, vocabulary=16, evaluation=8),
@@ -193,7 +193,7 @@ def test_shares_that_no_process_can_take_are_refused() -> None:
 
 
 def test_actors_of_ray_carry_crews(tmp_path: Path) -> None:
-    from archsearch.studies.ray_crews import RayCrews
+    from archsearch.studies.workers.ray_crews import RayCrews
 
     crews = RayCrews(lambda given: TrainingBody(given.cpus), Resources(gpus=0.0), together=2)
     try:

@@ -14,14 +14,15 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from archsearch.errors import StudyError
-from archsearch.studies import records
-from archsearch.studies.clerk import Clerk
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.driver import BugError, Patience
-from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import CrowdedOut, Outcome, Unbuildable
-from archsearch.studies.rungs import RungOptions, read_decisions
-from archsearch.studies.samplers import SamplerOptions
+from archsearch.studies.engine.driver import BugError, Patience
+from archsearch.studies.files import records
+from archsearch.studies.files.decisions import read_decisions
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import CrowdedOut, Outcome, Unbuildable
+from archsearch.studies.search.rungs import RungOptions
+from archsearch.studies.search.samplers import SamplerOptions
+from archsearch.studies.tasks.direction import Direction
+from archsearch.studies.workers.clerk import Clerk
 
 Run = Callable[..., Any]
 Facts = Mapping[str, Any]
@@ -266,7 +267,7 @@ def test_a_repeated_variant_is_not_run_twice(run: Run, toy: ModuleType, tmp_path
 
 
 def test_a_stale_worker_is_shut_out_by_the_fence(run: Run, toy: ModuleType, tmp_path: Path) -> None:
-    from archsearch.studies.clerk import Assignment, Superseded
+    from archsearch.studies.workers.clerk import Assignment, Superseded
 
     run(trials=1)
     trial = StudyDirectory(tmp_path / "study").trial(1)

@@ -8,9 +8,9 @@ import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from archsearch.errors import CheckpointError, ConfigError, StudyError
-from archsearch.studies.clerk import Clerk
-from archsearch.studies.executor import Resources
-from archsearch.studies.ray_executor import RayExecutor, cause_of, needed_slots, slots, with_gpus
+from archsearch.studies.workers.clerk import Clerk
+from archsearch.studies.workers.executor import Resources
+from archsearch.studies.workers.ray_executor import RayExecutor, cause_of, needed_slots, slots, with_gpus
 
 MACHINE = [{"CPU": 8.0, "GPU": 2.0}]
 

@@ -11,8 +11,8 @@ import archsearch
 from archsearch.cli import main
 from archsearch.errors import CheckpointError, ExportError, StudyError
 from archsearch.mixers.models.language_model import LanguageModel
+from archsearch.studies.engine.single import read_trial, run_trial
 from archsearch.studies.export import export_and_check, find_trained
-from archsearch.studies.single import read_trial, run_trial
 from archsearch.studies.training.language import load_model
 
 CONFIG = """

@@ -10,25 +10,26 @@ import pytest
 
 from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.report.tables import Table
-from archsearch.studies import commands, conclusions
-from archsearch.studies.aa import Setting
-from archsearch.studies.comparison import Word
-from archsearch.studies.conclusions import conclude, tie_band
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.entrants import Entrant, Role, Seeds
-from archsearch.studies.evidence import Evidence, Row, read_evidence
-from archsearch.studies.finals import _ties, aa_config, finals_config
-from archsearch.studies.fronts import Direction
-from archsearch.studies.lock import driver_lock
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.pareto import places
-from archsearch.studies.pool import AA_FOLDER, FIGURES_FILE, pool_of, read_pool, write_figures
-from archsearch.studies.rate_page import swept, swept_section
-from archsearch.studies.rates import RATE
-from archsearch.studies.report import KEPT_AA, aa_beside, write_report
-from archsearch.studies.run import read_study_config, run_study
-from archsearch.studies.status import read_status
+from archsearch.studies import commands
+from archsearch.studies.design.config import StudyConfig, read_study_config
+from archsearch.studies.design.entrants import Entrant, Role, Seeds
+from archsearch.studies.design.rates import RATE
+from archsearch.studies.engine.run import run_study
+from archsearch.studies.evidence import conclusions
+from archsearch.studies.evidence.aa import Setting
+from archsearch.studies.evidence.comparison import Word
+from archsearch.studies.evidence.conclusions import conclude, tie_band
+from archsearch.studies.evidence.finals import _ties, aa_config, finals_config
+from archsearch.studies.evidence.pareto import places
+from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, pool_of, read_pool, write_figures
+from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
+from archsearch.studies.evidence.status import read_status
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.lock import driver_lock
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.rate_page import swept, swept_section
+from archsearch.studies.report.study_page import KEPT_AA, aa_beside, write_report
+from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.text import TextOptions
 from archsearch.studies.training.configuration import read_config
@@ -51,7 +52,7 @@ rungs: {{count: 1, free_pass_every: 1}}
 
 @pytest.fixture(scope="module")
 def workers(request: pytest.FixtureRequest) -> Any:
-    from archsearch.studies.body import TrainingBody
+    from archsearch.studies.workers.body import TrainingBody
 
     threads = request.getfixturevalue("thread_executor")
     return lambda config: threads(TrainingBody(config.resources.cpus))
@@ -237,7 +238,7 @@ def test_a_pool_is_kept_and_read_back(finals: StudyDirectory, tmp_path: Path) ->
     alone = replace(evidence, plan={**evidence.plan, "entrants": {name: evidence.entrants[name]}})
     pool = pool_of(alone)
     records_of = {"bits_per_byte": pool.objectives["bits_per_byte"]}
-    from archsearch.studies.aa import simulate
+    from archsearch.studies.evidence.aa import simulate
 
     drawn = simulate(
         {k: replace(v, values=[*v.values] * 4, bits=None) for k, v in records_of.items()}, Setting(studies=2)

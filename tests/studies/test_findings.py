@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from archsearch.studies.evidence import Evidence, Row
-from archsearch.studies.figures import search_course
-from archsearch.studies.findings import arms, costs, importances, rate_curves, rung_worth
-from archsearch.studies.findings_page import importance_section, rate_section, rate_warning, rung_section
-from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.rates import RATE
-from archsearch.studies.rungs import Decision
+from archsearch.studies.design.rates import RATE
+from archsearch.studies.evidence.findings import arms, costs, importances, rate_curves, rung_worth
+from archsearch.studies.evidence.rows import Evidence, Row
+from archsearch.studies.files.decisions import Decision
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.figures import search_course
+from archsearch.studies.report.findings_page import importance_section, rate_section, rate_warning, rung_section
+from archsearch.studies.tasks.direction import Direction
 
 
 def row(number: int, choices: Mapping[str, Any], loss: float, outcome: Outcome = Outcome.COMPLETE, **facts: Any) -> Row:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.entrants import entrant_points
+from archsearch.studies.design.config import StudyConfig
+from archsearch.studies.design.entrants import entrant_points
 from archsearch.studies.training.configuration import read_config
 
 CONFIGS = Path(__file__).parents[2] / "studies" / "configs"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from archsearch.studies import records
-from archsearch.studies.directory import StudyDirectory
+from archsearch.studies.files import records
+from archsearch.studies.files.directory import StudyDirectory
 
 TRIALS = 8
 SIZE = ("--trials", str(TRIALS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from archsearch.mixers.zoo import rules
-from archsearch.studies import ladder
+from archsearch.studies.training import ladder
 
 
 @pytest.mark.parametrize("name", ["gated_delta_net", "q_delta"])
@@ -29,5 +29,5 @@ def test_a_loss_that_is_no_number_ends_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_row_is_the_tenth() -> None:
-    (rung,) = ladder.rungs(rules["linear"], "torch")
-    assert (rung.number, rung.title) == (10, "the loss falls")
+    (check,) = ladder.checks(rules["linear"], "torch")
+    assert (check.number, check.title) == (10, "the loss falls")

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from archsearch import cli
 from archsearch.errors import StudyError, StudyLockedError
 from archsearch.studies import commands
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.lock import driver_lock, is_held
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.lock import driver_lock, is_held
 
 COMMAND = "archsearch study resume --force-unlock s"
 

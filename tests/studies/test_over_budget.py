@@ -9,8 +9,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.outcomes import Outcome
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
 
 
 def test_what_no_sizes_meet_is_told_as_a_constraint_and_not_trained(

@@ -17,8 +17,8 @@ from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.probes.quantities import Name
 from archsearch.mixers.zoo import rules
+from archsearch.studies.engine.single import read_trial, run_trial
 from archsearch.studies.export import export_and_check
-from archsearch.studies.single import read_trial, run_trial
 
 CONFIG = """
 rule: {rule}

@@ -7,9 +7,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from archsearch.studies.fronts import Direction
-from archsearch.studies.proposals import Proposals, Verdict
-from archsearch.studies.samplers import SamplerKind, SamplerOptions
+from archsearch.studies.search.proposals import Proposals
+from archsearch.studies.search.samplers import SamplerKind, SamplerOptions
+from archsearch.studies.search.telling import Ending
+from archsearch.studies.tasks.direction import Direction
 
 TWO = {"recall": Direction.MAXIMIZE, "bytes": Direction.MINIMIZE}
 ONE = {"loss": Direction.MINIMIZE}
@@ -34,7 +35,7 @@ def _play(path: Path, *, restart: bool, rounds: int = 16, **options: Any) -> lis
         points.append(point)
         if restart:
             proposals = _open(path, **options)
-        proposals.tell(trial.number, Verdict(values=(point[1], point[0])))
+        proposals.tell(trial.number, Ending(values=(point[1], point[0])))
     return points
 
 
@@ -62,12 +63,12 @@ def test_a_journal_torn_in_its_last_record_stays_usable(tmp_path: Path) -> None:
     proposals = _open(tmp_path)
     for _ in range(3):
         trial, _ = proposals.ask()
-        proposals.tell(trial.number, Verdict(values=_draw(trial)))
+        proposals.tell(trial.number, Ending(values=_draw(trial)))
     journal = tmp_path / "optuna.journal"
     journal.write_bytes(journal.read_bytes()[:-7])
     mended = _open(tmp_path)
     assert mended.running() == [2]
-    mended.tell(2, Verdict(values=(0.0, 1.0)))
+    mended.tell(2, Ending(values=(0.0, 1.0)))
     assert _open(tmp_path).running() == []
 
 
@@ -88,24 +89,24 @@ def test_telling_twice_what_a_crash_interrupted_is_harmless(tmp_path: Path) -> N
     _draw(trial)
     trial.set_constraint("rungs_left", 1.5)
     trial.report(3.0, 100)
-    verdict = Verdict(constraints={"rungs_left": 1.5}, curve={100: 3.0}, attributes={"outcome": "stopped"})
-    _open(tmp_path, ONE).tell(0, verdict)
+    ending = Ending(constraints={"rungs_left": 1.5}, curve={100: 3.0}, attributes={"outcome": "stopped"})
+    _open(tmp_path, ONE).tell(0, ending)
     assert _open(tmp_path, ONE).state(0) is TrialState.PRUNED
 
 
 @pytest.mark.parametrize(
-    ("verdict", "state"),
+    ("ending", "state"),
     [
-        (Verdict(values=(1.0, 2.0)), TrialState.COMPLETE),
-        (Verdict(constraints={"failed.unstable": 5.0}), TrialState.PRUNED),
-        (Verdict(), TrialState.FAIL),
+        (Ending(values=(1.0, 2.0)), TrialState.COMPLETE),
+        (Ending(constraints={"failed.unstable": 5.0}), TrialState.PRUNED),
+        (Ending(), TrialState.FAIL),
     ],
 )
-def test_verdicts_have_the_states_that_optuna_learns_from(tmp_path: Path, verdict: Verdict, state: TrialState) -> None:
+def test_endings_have_the_states_that_optuna_learns_from(tmp_path: Path, ending: Ending, state: TrialState) -> None:
     proposals = _open(tmp_path)
     trial, _ = proposals.ask()
     _draw(trial)
-    proposals.tell(trial.number, verdict)
+    proposals.tell(trial.number, ending)
     assert proposals.state(trial.number) is state
 
 
@@ -117,7 +118,7 @@ def test_the_installed_sampler_orders_stopped_trials_by_how_far_they_came(tmp_pa
     for constraint in left:
         trial, _ = proposals.ask()
         _draw(trial)
-        proposals.tell(trial.number, Verdict(constraints={"rungs_left": constraint}))
+        proposals.tell(trial.number, Ending(constraints={"rungs_left": constraint}))
     study = optuna.load_study(study_name=None, storage=proposals._study._storage)  # pyright: ignore[reportPrivateUsage]
     below, _ = _split_trials(study, study.trials, 2)
     assert sorted(trial.number for trial in below) == [1, 3]

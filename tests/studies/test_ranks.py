@@ -11,17 +11,17 @@ import torch
 
 from archsearch.errors import ConfigError, StudyError
 from archsearch.spaces.options import Training
-from archsearch.studies import records
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.executor import Resources
-from archsearch.studies.outcomes import Outcome, PeerLost, classify
-from archsearch.studies.ray_executor import needed_slots
-from archsearch.studies.run import run_study
+from archsearch.studies.design.config import StudyConfig
+from archsearch.studies.engine.run import run_study
+from archsearch.studies.files import records
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome, PeerLost, classify
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.parallel import ParallelRun, Ranks, is_lost_peer
+from archsearch.studies.workers.executor import Resources
+from archsearch.studies.workers.ray_executor import needed_slots
 
 CONFIG = """
 space: delta_family
@@ -52,7 +52,7 @@ def _curve(study: StudyDirectory) -> list[Mapping[str, float]]:
 def test_two_processes_train_as_one_does_and_go_on_when_one_of_them_is_killed(
     tmp_path: Path, thread_executor: Any
 ) -> None:
-    from archsearch.studies.body import TrainingBody
+    from archsearch.studies.workers.body import TrainingBody
 
     (tmp_path / "one").mkdir()
     one = run_study(_config(tmp_path / "one"), workers=lambda config: thread_executor(TrainingBody(1)))

@@ -10,13 +10,14 @@ import pytest
 
 from archsearch.errors import ConfigError
 from archsearch.spaces.lookup import find_space
-from archsearch.studies import records
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.evidence import read_evidence
-from archsearch.studies.fronts import Direction
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.rates import RATE, at_other_rates, check_rates, with_rates, without_rate
-from archsearch.studies.rungs import RungOptions, read_decisions
+from archsearch.studies.design.rates import RATE, at_other_rates, check_rates, with_rates, without_rate
+from archsearch.studies.evidence.rows import read_evidence
+from archsearch.studies.files import records
+from archsearch.studies.files.decisions import read_decisions
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.search.rungs import RungOptions
+from archsearch.studies.tasks.direction import Direction
 
 
 def others(choices: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -83,7 +84,7 @@ def test_a_study_killed_before_its_companions_has_them_after_all(
 
     monkeypatch.setattr(records, "watch", watch)
     with monkeypatch.context() as patched:
-        patched.setattr("archsearch.studies.proposals.Proposals.enqueue", _refusing(seen))
+        patched.setattr("archsearch.studies.search.proposals.Proposals.enqueue", _refusing(seen))
         with pytest.raises(Killed):
             carried_out(toy, threads, tmp_path / "study")
     monkeypatch.undo()
@@ -92,7 +93,7 @@ def test_a_study_killed_before_its_companions_has_them_after_all(
 
 
 def _refusing(seen: list[Path]) -> Any:
-    from archsearch.studies.proposals import Proposals
+    from archsearch.studies.search.proposals import Proposals
 
     enqueue = Proposals.enqueue
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from archsearch.errors import StudyError
-from archsearch.studies import records
-from archsearch.studies.directory import StudyDirectory, TrialDirectory
-from archsearch.studies.evidence import read_evidence
-from archsearch.studies.rungs import read_decisions
+from archsearch.studies.evidence.rows import read_evidence
+from archsearch.studies.files import records
+from archsearch.studies.files.decisions import read_decisions
+from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
 
 
 class Fault(Exception):

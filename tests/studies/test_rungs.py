@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from archsearch.errors import ConfigError, StudyError
-from archsearch.studies import records
-from archsearch.studies.fronts import Direction, _volume, dominates, front, place, ranking
-from archsearch.studies.rungs import RungOptions, Rungs, rung_tokens
+from archsearch.studies.files import records
+from archsearch.studies.search.fronts import _volume, dominates, front, place, ranking
+from archsearch.studies.search.rungs import RungOptions, Rungs, rung_tokens
+from archsearch.studies.tasks.direction import Direction
 
 LOSS = {"loss": Direction.MINIMIZE}
 BOTH = {"recall": Direction.MAXIMIZE, "bytes": Direction.MINIMIZE}

@@ -8,10 +8,10 @@ import pytest
 
 from archsearch.errors import ConfigError
 from archsearch.holes import Choose, Hole, Integer, OneOf, Uniform
-from archsearch.studies import samplers
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.fronts import Direction
-from archsearch.studies.samplers import SamplerKind, SamplerOptions, check_sampler, grid
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.search import samplers
+from archsearch.studies.search.samplers import SamplerKind, SamplerOptions, check_sampler, grid
+from archsearch.studies.tasks.direction import Direction
 
 NUMBERS: dict[str, Hole] = {"training/learning_rate": Uniform(1e-3, 1e-2, log=True), "model/layers": Integer(1, 4)}
 NAMES: dict[str, Hole] = {**NUMBERS, "rule/decay": OneOf(("none", "scalar"), (None, 1))}

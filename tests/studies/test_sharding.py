@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from archsearch.errors import ConfigError
-from archsearch.studies.executor import Resources
+from archsearch.studies.workers.executor import Resources
 from archsearch.studies.training.checkpoint import read_checkpoint
 
 Curve = list[dict[str, float]]

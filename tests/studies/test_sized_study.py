@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from archsearch.errors import ConfigError
-from archsearch.studies.body import TrainingBody
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.run import read_study_config, run_study
-from archsearch.studies.single import read_trial
+from archsearch.studies.design.config import StudyConfig, read_study_config
+from archsearch.studies.engine.run import run_study
+from archsearch.studies.engine.single import read_trial
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.training.configuration import read_config
+from archsearch.studies.workers.body import TrainingBody
 
 CONFIG = """
 space:

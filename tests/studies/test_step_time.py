@@ -7,7 +7,7 @@ import torch
 
 from archsearch.mixers.models.options import Model
 from archsearch.spaces.options import Budget, Training
-from archsearch.studies import records
+from archsearch.studies.files import records
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.training.card import alone_on, training_on

@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 
 from archsearch.errors import StudyError
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.storage import open_storage, without_password
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.search.storage import open_storage, without_password
 
 DATABASES = ["sqlite", *(["postgresql"] if shutil.which("initdb") else [])]
 """A server is started where PostgreSQL is installed."""

@@ -12,12 +12,12 @@ import torch
 import archsearch
 from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError, StudyError
 from archsearch.studies import commands
-from archsearch.studies.config import StudyConfig
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.evidence import choice_words, read_evidence
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.run import read_study_config, run_study
-from archsearch.studies.status import read_status
+from archsearch.studies.design.config import StudyConfig, read_study_config
+from archsearch.studies.engine.run import run_study
+from archsearch.studies.evidence.rows import choice_words, read_evidence
+from archsearch.studies.evidence.status import read_status
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.training.configuration import read_config
 
 CONFIG = """
@@ -48,7 +48,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def workers(request: pytest.FixtureRequest) -> Any:
-    from archsearch.studies.body import TrainingBody
+    from archsearch.studies.workers.body import TrainingBody
 
     threads = request.getfixturevalue("thread_executor")
     return lambda config: threads(TrainingBody(config.resources.cpus))

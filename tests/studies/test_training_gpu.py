@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import rules
 from archsearch.spaces.options import Budget, Precision, Training
-from archsearch.studies.outcomes import Outcome, classify
+from archsearch.studies.files.outcomes import Outcome, classify
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.training.config import TrialConfig

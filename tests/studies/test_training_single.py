@@ -19,11 +19,11 @@ from archsearch.errors import (
     StudyLockedError,
     TaskError,
 )
-from archsearch.studies import records
-from archsearch.studies.directory import TrialDirectory
-from archsearch.studies.lock import driver_lock
-from archsearch.studies.outcomes import Outcome
-from archsearch.studies.single import read_trial, run_trial
+from archsearch.studies.engine.single import read_trial, run_trial
+from archsearch.studies.files import records
+from archsearch.studies.files.directory import TrialDirectory
+from archsearch.studies.files.lock import driver_lock
+from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.training.config import choose_device, task_tokens
 from archsearch.studies.training.language import load_model, plan_trial
 from archsearch.studies.training.run import Step, Watch

@@ -14,7 +14,7 @@ from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import rules
 from archsearch.spaces.options import Budget, Schedule, Training
-from archsearch.studies.outcomes import Unstable
+from archsearch.studies.files.outcomes import Unstable
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import IGNORED, Part

@@ -20,8 +20,8 @@ from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.models.options import Model
 from archsearch.mixers.zoo import rules
 from archsearch.spaces.options import Precision, Schedule, Training
-from archsearch.studies import records as records  # the child process puts its fault there
-from archsearch.studies.outcomes import Outcome, Unstable, classify
+from archsearch.studies.files import records as records  # the child process puts its fault there
+from archsearch.studies.files.outcomes import Outcome, Unstable, classify
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.overwrite import OverwriteOptions
 from archsearch.studies.tasks.task import Batch, Task

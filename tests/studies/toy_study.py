@@ -18,16 +18,16 @@ from typing import Any
 
 from archsearch.errors import ArchsearchError
 from archsearch.holes import Choose, Integer, OneOf, Uniform
-from archsearch.studies import records
-from archsearch.studies.clerk import Clerk
-from archsearch.studies.directory import StudyDirectory
-from archsearch.studies.driver import Limits, Patience
-from archsearch.studies.engine import carry_out
-from archsearch.studies.executor import Executor, Resources
-from archsearch.studies.fronts import Direction
-from archsearch.studies.plan import Plan
-from archsearch.studies.rungs import RungOptions
-from archsearch.studies.samplers import SamplerOptions
+from archsearch.studies.design.plan import Plan
+from archsearch.studies.engine.driver import Limits, Patience
+from archsearch.studies.engine.session import carry_out
+from archsearch.studies.files import records
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.search.rungs import RungOptions
+from archsearch.studies.search.samplers import SamplerOptions
+from archsearch.studies.tasks.direction import Direction
+from archsearch.studies.workers.clerk import Clerk
+from archsearch.studies.workers.executor import Executor, Resources
 
 STEPS = 16
 PATIENCE = Patience(poll=0.01, back_off=0.02, longest_back_off=0.2)
@@ -148,7 +148,7 @@ def main() -> int:
     options = parser.parse_args()
     # A shell has what it runs in the background ignore interrupts, and whoever is started by that inherits it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from archsearch.studies.ray_executor import RayExecutor
+    from archsearch.studies.workers.ray_executor import RayExecutor
 
     if options.die_at_write is not None:
         records.watch = _die_at_write(options.die_at_write)

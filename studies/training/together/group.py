@@ -16,7 +16,7 @@ from torch import Tensor
 from archsearch.errors import ConfigError
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.spaces.options import Training
-from archsearch.studies.outcomes import Unstable
+from archsearch.studies.files.outcomes import Unstable
 from archsearch.studies.tasks.task import Forward, Part, Task
 from archsearch.studies.tasks.text import Text
 from archsearch.studies.training.card import training_on

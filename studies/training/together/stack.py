@@ -14,7 +14,7 @@ from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Task
 from archsearch.studies.training.graph import EAGER
 from archsearch.studies.training.randomness import repeatable
-from archsearch.studies.training.run import typed_memory_errors
+from archsearch.studies.training.run import not_finite, typed_memory_errors
 from archsearch.studies.training.together.feed import STEPS, Block, blocks
 from archsearch.studies.training.together.folding import Folding
 from archsearch.studies.training.together.lane import Lane
@@ -189,11 +189,7 @@ class Stack:
         found = cast(list[list[float]], self._lost.T.tolist())
         for lane, (step, loss, norm) in zip(self.lanes, found, strict=False):
             if step and not lane.fault:
-                lane.fault = (
-                    f"loss and gradient must be finite; got loss {loss:g} and gradient norm {norm:g} on "
-                    f"{self.course.task.name} by step {step:.0f} of {self.course.steps}; "
-                    "lower training.learning_rate or lengthen training.warmup"
-                )
+                lane.fault = not_finite(self.course.task, round(step), self.course.steps, loss, norm)
 
 
 class _Graphed:

@@ -1,0 +1,154 @@
+"""A study from its plan: lock, reconcile, search, end."""
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from shlex import quote
+from typing import Any
+
+from optuna.exceptions import StorageInternalError
+
+from archsearch.errors import StudyError
+from archsearch.holes import Choose
+from archsearch.studies.design.plan import Plan, begin_or_compare
+from archsearch.studies.engine.driver import Driver, Limits, Patience, Point
+from archsearch.studies.engine.signals import terminable
+from archsearch.studies.files import records
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.lock import Lock, driver_lock
+from archsearch.studies.search.proposals import STUDY_NAME, Proposals
+from archsearch.studies.search.rungs import Rungs
+from archsearch.studies.search.samplers import SamplerKind, grid
+from archsearch.studies.search.storage import JOURNAL, open_storage, without_password
+from archsearch.studies.workers.executor import Executor
+
+
+def carry_out(
+    directory: StudyDirectory,
+    plan: Plan,
+    *,
+    resolve: Callable[[Choose], Point],
+    suggest: Callable[[Any], Choose],
+    executor: Callable[[], Executor],
+    limits: Limits,
+    patience: Patience | None = None,
+    storage: str = JOURNAL,
+    announce: Callable[[str], None] = lambda text: None,
+    on_begin: Callable[[], None] = lambda: None,
+    on_look: Callable[[], None] = lambda: None,
+    companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: (),
+    force_unlock: bool = False,
+) -> bool:
+    """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end; whether it
+    got there, and was not asked to stop before.
+
+    resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
+    storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
+    if the study asks something else. on_look: called each time the driver looks at the files. companions: see
+    `Driver`. force_unlock: take the study from a driver that is not known to live.
+    Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
+    holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
+    """
+    points = grid(resolve, plan.sampler, plan.seed) if plan.sampler.kind is SamplerKind.GRID else None
+    if storage != JOURNAL:
+        open_storage(storage, directory.journal).close()  # a wrong URL is told of before anything is written
+    _make(directory)
+    _check_own(directory)
+    way_out = f"archsearch study resume --force-unlock {quote(str(directory.path))}"
+    with driver_lock(directory.lock, force=force_unlock, command=way_out) as lock:
+        fresh = not directory.exists()
+        if fresh:
+            on_begin()
+        begin_or_compare(directory, plan)
+        if not fresh:
+            on_begin()
+        records.cut_torn_tail(directory.rungs)
+        directory.forget_stop()
+        proposals = Proposals(
+            directory.journal,
+            plan.objectives,
+            plan.sampler,
+            seed=plan.seed,
+            holes=plan.holes,
+            storage=storage,
+            name=str(directory.plan().get("study_name", STUDY_NAME)),
+            points=points,
+        )
+        with contextlib.ExitStack() as stack:
+            stack.callback(directory.forget_stop)
+            stack.callback(proposals.close)
+            _check_storage(directory, proposals, storage)
+            for name, choices in plan.baselines.items():
+                proposals.enqueue(choices, f"baseline:{name}")
+            workers = executor()
+            stack.callback(workers.close)
+            driver = Driver(
+                directory=directory,
+                proposals=proposals,
+                rungs=Rungs(directory.rungs, plan.rungs, plan.objectives, plan.total_tokens),
+                executor=workers,
+                resolve=resolve,
+                suggest=suggest,
+                objectives=plan.objectives,
+                limits=limits,
+                free_pass_every=plan.rungs.free_pass_every,
+                patience=patience or Patience(),
+                announce=announce,
+                on_look=lambda: _look(lock, on_look),
+                companions=companions,
+            )
+            stack.enter_context(terminable())
+            stack.enter_context(_storage_errors(directory, storage))
+            driver.run()
+        return not driver.stopped
+
+
+def _look(lock: Lock, on_look: Callable[[], None]) -> None:
+    """Leave if another driver took the study by force."""
+    lock.check()
+    on_look()
+
+
+@contextlib.contextmanager
+def _storage_errors(directory: StudyDirectory, storage: str) -> Generator[None]:
+    """A database that is lost on the way, in words."""
+    try:
+        yield
+    except StorageInternalError as error:
+        raise StudyError(
+            f"storage {without_password(storage)} no longer answers; what has ended stands in {directory.path}: "
+            f"go on with archsearch study resume {quote(str(directory.path))}"
+        ) from error
+
+
+def _make(directory: StudyDirectory) -> None:
+    """Make the directory. StudyError where none can be."""
+    try:
+        directory.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(
+            f"a study needs a directory that can be made; {directory.path} cannot: {error.strerror}; choose another"
+        ) from error
+    if not os.access(directory.path, os.W_OK | os.X_OK):
+        raise StudyError(f"a study needs a directory that can be written; {directory.path} cannot; choose another")
+
+
+def _check_storage(directory: StudyDirectory, proposals: Proposals, storage: str) -> None:
+    """Whether the storage is the one that the directory's trials were proposed in. StudyError."""
+    kept = directory.trials()
+    if kept and max(kept) >= proposals.count():
+        where = directory.journal if storage == JOURNAL else without_password(storage)
+        raise StudyError(
+            f"{directory.path} holds trial {max(kept)}, but {where} knows {proposals.count()} trials of it; "
+            "name the storage that the study was begun with"
+        )
+
+
+def _check_own(directory: StudyDirectory) -> None:
+    """Whether there is nothing in the directory but a study, or the beginning of one that was cut short. StudyError."""
+    begun = {directory.lock.name, "config.yaml", "trials"}
+    others = sorted(path.name for path in directory.path.iterdir() if path.name not in begun and path.name[0] != ".")
+    if others and not directory.exists():
+        raise StudyError(
+            f"a study needs a directory of its own; {directory.path} holds {others[0]}; choose another directory"
+        )

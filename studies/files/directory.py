@@ -1,0 +1,216 @@
+"""The files of a study: where each lies, who writes it, and what is read back from it.
+
+STUDY/study.json          what was asked; written once, by the driver
+STUDY/optuna.journal      the proposals and what was told about them
+STUDY/driver.lock         held by the one driver
+STUDY/rungs.jsonl         one decision a line, on disk before it acts
+STUDY/stop.json           there while the driver and the workers are asked to stop
+STUDY/trials/00012/
+    trial.json            the proposal; written by the driver before training
+    attempt.json          the fence: the attempt that may write
+    worker-2.json         by the worker of attempt 2 when it begins: its process and host
+    metrics-2.jsonl       one evaluation a line, by the worker of attempt 2
+    checkpoint/           by the worker
+    decision-65536.json   copied from rungs.jsonl for the worker
+    log-2.txt             a failure's traceback
+    result.json           the end of the trial; by the worker, last of all, or by the driver for a trial without one
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from archsearch.errors import StudyError
+from archsearch.studies.files import records
+from archsearch.studies.files.decisions import Decision
+from archsearch.studies.files.outcomes import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One evaluation of a trial: `tokens` and `fraction` of the budget seen, `values` by name, `seconds` of training
+    so far.
+    """
+
+    attempt: int
+    tokens: int
+    fraction: float
+    values: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The end of a trial. values: the objectives and whatever else was measured last; message: what went wrong, else
+    empty.
+    """
+
+    outcome: Outcome
+    attempt: int
+    tokens: int
+    values: Mapping[str, float]
+    seconds: float
+    message: str = ""
+    details: Mapping[str, Any] | None = None
+
+    def record(self) -> dict[str, object]:
+        """The object in result.json."""
+        return {
+            "outcome": self.outcome.value,
+            "attempt": self.attempt,
+            "tokens": self.tokens,
+            "values": dict(self.values),
+            "seconds": self.seconds,
+            "message": self.message,
+            "details": dict(self.details or {}),
+        }
+
+
+class TrialDirectory:
+    """One trial's directory; nothing here keeps a copy of what the files say."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` need not exist yet."""
+        self.path = path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the trial's checkpoints lie."""
+        return self.path / "checkpoint"
+
+    def proposal(self) -> dict[str, Any] | None:
+        """The object in trial.json; None before it is written."""
+        return records.read_json(self.path / "trial.json")
+
+    def write_proposal(self, record: Mapping[str, object]) -> None:
+        """Write trial.json, the directory with it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        records.write_json(self.path / "trial.json", record)
+
+    def attempt(self) -> int:
+        """The attempt that may write, from 1; 0 before the first."""
+        path = self.path / "attempt.json"
+        record = records.read_json(path)
+        with records.read_as_written(path):
+            return 0 if record is None else int(cast(int, record["attempt"]))
+
+    def raise_fence(self, attempt: int) -> None:
+        """From now on only `attempt` may write."""
+        records.write_json(self.path / "attempt.json", {"attempt": attempt})
+
+    def write_presence(self, attempt: int) -> None:
+        """Say that the worker of an attempt has begun, and where."""
+        record = {"pid": os.getpid(), "host": socket.gethostname()}
+        records.write_json(self.path / f"worker-{attempt}.json", record, durable=False)
+
+    def is_present(self, attempt: int) -> bool:
+        """Whether the worker of an attempt has begun."""
+        return (self.path / f"worker-{attempt}.json").exists()
+
+    def decision(self, tokens: int) -> bool | None:
+        """Whether the trial is to stop at the rung of `tokens`; None while undecided."""
+        record = records.read_json(self.path / f"decision-{tokens}.json")
+        return None if record is None else bool(record["stop"])
+
+    def write_decision(self, decision: Decision) -> None:
+        """Let the worker go on, or stop it; a lost file is written again from the log of the rungs."""
+        records.write_json(self.path / f"decision-{decision.tokens}.json", {"stop": decision.stop}, durable=False)
+
+    def append_measurement(self, measurement: Measurement) -> None:
+        """Add a line to the attempt's own metrics file."""
+        line = {name: getattr(measurement, name) for name in ("tokens", "fraction", "seconds")}
+        records.append_json(
+            self.path / f"metrics-{measurement.attempt}.jsonl", {**line, "values": dict(measurement.values)}
+        )
+
+    def curve(self) -> list[Measurement]:
+        """Every evaluation by rising tokens; where attempts repeat one, the latest attempt's."""
+        merged: dict[int, Measurement] = {}
+        for path in sorted(self.path.glob("metrics-*.jsonl"), key=_attempt_of):
+            for line in records.read_lines(path):
+                with records.read_as_written(path):
+                    measurement = Measurement(attempt=_attempt_of(path), **cast(dict[str, Any], line))
+                merged[measurement.tokens] = measurement
+        return [merged[tokens] for tokens in sorted(merged)]
+
+    def result(self) -> Result | None:
+        """The trial's end; None while it has none, or while the one there is of an attempt shut out by the fence."""
+        path = self.path / "result.json"
+        record = records.read_json(path)
+        if record is None:
+            return None
+        with records.read_as_written(path):
+            fields: dict[str, Any] = {**record, "outcome": Outcome(record["outcome"])}
+            result = Result(**fields)
+        return result if result.attempt == self.attempt() else None
+
+    def write_result(self, result: Result) -> None:
+        """End the trial."""
+        records.write_json(self.path / "result.json", result.record())
+
+    def write_log(self, attempt: int, text: str) -> None:
+        """Keep an attempt's traceback."""
+        records.write_text(self.path / f"log-{attempt}.txt", text)
+
+
+class StudyDirectory:
+    """A study's directory and its trials."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` need not exist yet."""
+        self.path = path
+        self.journal = path / "optuna.journal"
+        self.lock = path / "driver.lock"
+        self.rungs = path / "rungs.jsonl"
+        self.report = path / "report"
+        self._stop = path / "stop.json"
+
+    def stop_asked(self) -> bool:
+        """Whether the study is to stop."""
+        return self._stop.exists()
+
+    def ask_to_stop(self, *, now: bool) -> None:
+        """Ask the driver and the workers to stop; now: without waiting for the trials' next checkpoints."""
+        records.write_json(self._stop, {"now": now})
+
+    def stop_is_urgent(self) -> bool:
+        """Whether the study is to stop without waiting."""
+        return bool((records.read_json(self._stop) or {}).get("now", False))
+
+    def forget_stop(self) -> None:
+        """Take the wish back."""
+        self._stop.unlink(missing_ok=True)
+
+    def plan(self) -> dict[str, Any]:
+        """The object in study.json. StudyError if `path` is no study."""
+        record = records.read_json(self.path / "study.json")
+        if record is None:
+            raise StudyError(
+                f"a study's directory holds study.json; {self.path} does not; start one with archsearch study run"
+            )
+        return record
+
+    def write_plan(self, record: Mapping[str, object]) -> None:
+        """Write study.json, the directory with it."""
+        (self.path / "trials").mkdir(parents=True, exist_ok=True)
+        records.write_json(self.path / "study.json", record)
+
+    def exists(self) -> bool:
+        """Whether a study was begun here."""
+        return (self.path / "study.json").exists()
+
+    def trial(self, number: int) -> TrialDirectory:
+        """The directory of trial `number`, which need not exist yet."""
+        return TrialDirectory(self.path / "trials" / f"{number:05d}")
+
+    def trials(self) -> dict[int, TrialDirectory]:
+        """The trials with a proposal, by number."""
+        found = sorted((self.path / "trials").glob("[0-9]*/trial.json"))
+        return {int(path.parent.name): TrialDirectory(path.parent) for path in found}
+
+
+def _attempt_of(path: Path) -> int:
+    return int(path.stem.removeprefix("metrics-"))

@@ -1,0 +1,236 @@
+"""Findings as sections of a page: importances, learning rates, rungs, cost, and the equations of who took part."""
+
+from collections.abc import Mapping, Sequence
+
+from archsearch.dsl import parse_rule
+from archsearch.lowering.display import equation
+from archsearch.report.page import Block, Equation, Figure, Section, Text
+from archsearch.report.plots import Line, Mark, plot
+from archsearch.report.scales import Axis
+from archsearch.report.tables import Cell, Column, Table
+from archsearch.studies.evidence.findings import (
+    WEAK,
+    Cost,
+    RateCurve,
+    RungWorth,
+    costs,
+    importances,
+    rate_curves,
+    rates_differ,
+    rung_worth,
+)
+from archsearch.studies.evidence.rows import Evidence, Row
+from archsearch.studies.evidence.wording import is_share, spoken
+from archsearch.studies.files.decisions import Decision
+from archsearch.studies.tasks.direction import Direction
+
+SHOWN_CURVES = 9
+"""Structures whose rates are drawn: the best, and every baseline."""
+
+SHOWN_RULES = 8
+
+
+def importance_section(evidence: Evidence) -> list[Section]:
+    """One table over all objectives."""
+    found = {name: importances(evidence, name) for name in evidence.objectives}
+    found = {name: shares for name, shares in found.items() if shares}
+    if not found:
+        return []
+    first = next(iter(found.values()))
+    paths = sorted({path for shares in found.values() for path in shares}, key=lambda path: -first.get(path, 0.0))
+    columns = [Column("choice", "choice", wide=True)]
+    columns += [Column(name, spoken(name), digits=1, percent=True, bar=True) for name in found]
+    rows: list[dict[str, Cell]] = [
+        {"choice": path, **{name: shares.get(path) for name, shares in found.items()}} for path in paths
+    ]
+    text = (
+        "How much each choice has to do with being among the better complete trials (PED-ANOVA), as shares of what all "
+        "choices explain together. It describes these trials; few trials make it rough."
+    )
+    return [Section("What mattered", [Text(text, quiet=True), Table("importances", columns, rows, {})])]
+
+
+def rate_section(evidence: Evidence) -> list[Section]:
+    """The first objective by learning rate, a line a structure, with a warning for each best rate at an edge."""
+    curves = rate_curves(evidence)
+    if not curves:
+        return []
+    name, way = next(iter(evidence.objectives.items()))
+    blocks: list[Block] = []
+    edges = [curve for curve in curves if curve.at_edge]
+    if edges:
+        said = "; ".join(f"{curve.name}: {curve.best:.3g}, the {curve.at_edge}" for curve in edges[:6])
+        more = f" and {len(edges) - 6} more" if len(edges) > 6 else ""
+        blocks.append(
+            Text(
+                f"Of {len(curves)} structures {len(edges)} were best at an end of the rates tried, so better ones may "
+                f"lie outside: {said}{more}. Widen learning_rates.",
+                warning=True,
+            )
+        )
+    drawn = [c for c in curves if c.is_baseline] + [c for c in curves if not c.is_baseline]
+    drawn = drawn[:SHOWN_CURVES]
+    lines = [Line(curve.points, _tone(i), curve.name) for i, curve in enumerate(drawn)]
+    marks = [
+        Mark(rate, value, _tone(i), hint=f"{curve.name}: {value:.4g} at {rate:.3g}", hollow=rate != curve.best)
+        for i, curve in enumerate(drawn)
+        for rate, value in curve.points
+    ]
+    drawing = plot(
+        Axis("learning rate", log=True),
+        Axis(spoken(name), percent=is_share(name)),
+        lines=lines,
+        marks=marks,
+        summary=f"{name} of each structure by learning rate",
+    )
+    caption = (
+        f"{spoken(name).capitalize()} of a structure at the rates that ran to the end; filled: its best, by which it "
+        "is judged. One seed each."
+    )
+    blocks += [Figure(drawing, caption), _rate_table(curves, name, way)]
+    return [Section("Learning rates", blocks)]
+
+
+def rate_warning(evidence: Evidence) -> list[Block]:
+    """That a comparison is not at equal care for the learning rate, where it is not."""
+    if not rates_differ(evidence):
+        return []
+    return [
+        Text(
+            "Without learning_rates a baseline met one rate, the middle of the range, and every proposal the one that "
+            "was drawn with it: part of a difference may be the rate's. Give learning_rates, a grid for all.",
+            warning=True,
+        )
+    ]
+
+
+def _tone(index: int) -> str:
+    return f"tone{index % 8}"
+
+
+def _rate_table(curves: Sequence[RateCurve], name: str, way: Direction) -> Table:
+    share = is_share(name)
+    columns = [
+        Column("name", "structure", wide=True),
+        Column("rates", "rates run to the end"),
+        Column("best_rate", "best rate", unit="peak"),
+        Column(name, spoken(name), digits=1 if share else 3, percent=share),
+        Column("edge", "at an end of the grid"),
+    ]
+    better = min if way is Direction.MINIMIZE else max
+    rows: list[dict[str, Cell]] = [
+        {
+            "name": curve.name,
+            "rates": len(curve.points),
+            "best_rate": curve.best,
+            name: better(value for _, value in curve.points),
+            "edge": curve.at_edge or "no",
+        }
+        for curve in curves
+    ]
+    return Table("learning_rates", columns, rows, {i: "baseline" for i, c in enumerate(curves) if c.is_baseline})
+
+
+def rung_section(evidence: Evidence, decisions: Sequence[Decision]) -> list[Section]:
+    """What happened at each rung, and what the free passes say of its order."""
+    worth = rung_worth(evidence, decisions)
+    if not worth:
+        return []
+    columns = [
+        Column("rung", "rung"),
+        Column("tokens", "tokens"),
+        Column("arrived", "arrived"),
+        Column("stopped", "stopped"),
+        Column("survived", "went on", digits=0, percent=True, bar=True),
+        *(_best_column(name) for name in evidence.objectives),
+        Column("passes", "free passes"),
+        Column("correlation", "rank correlation with the end", digits=2),
+        Column("wronged", "good ones it would have stopped"),
+    ]
+    rows = [_rung_row(each, [d for d in decisions if d.rung == each.rung], evidence) for each in worth]
+    text = (
+        "At a rung a trial is compared with all that came before it and goes on if it is among the best; baselines and "
+        "free passes always go on. Free passes, which ran to the end whatever their rank, show what a rung is worth."
+    )
+    blocks: list[Block] = [Text(text, quiet=True)]
+    weak = [each for each in worth if each.correlation is not None and each.correlation < WEAK]
+    blocks += [Text(_weak_words(each), warning=True) for each in weak]
+    return [Section("Rungs", [*blocks, Table("rungs", columns, rows, {})])]
+
+
+def _weak_words(worth: RungWorth) -> str:
+    return (
+        f"The order at {worth.tokens:,} tokens agrees with the order at the end by {worth.correlation:.2f} only, over "
+        f"{worth.passes} free passes: this rung is too early, or too few trials came by. Raise its tokens (fewer rungs "
+        "or a smaller eta)."
+    )
+
+
+def _best_column(name: str) -> Column:
+    share = is_share(name)
+    return Column(f"best_{name}", f"best {spoken(name)}", digits=1 if share else 3, percent=share)
+
+
+def _rung_row(worth: RungWorth, here: Sequence[Decision], evidence: Evidence) -> dict[str, Cell]:
+    best = {
+        f"best_{name}": (max if way is Direction.MAXIMIZE else min)(d.values[name] for d in here)
+        for name, way in evidence.objectives.items()
+    }
+    return {
+        "rung": worth.rung,
+        "tokens": worth.tokens,
+        "arrived": worth.arrived,
+        "stopped": worth.stopped,
+        "survived": 1 - worth.stopped / worth.arrived,
+        **best,
+        "passes": worth.passes,
+        "correlation": worth.correlation,
+        "wronged": worth.wronged,
+    }
+
+
+def cost_section(evidence: Evidence) -> list[Section]:
+    """Device time and tokens; money depends on who rents what, and is left out."""
+    columns = [
+        Column("what", "trials of", wide=True),
+        Column("trials", "trials"),
+        Column("seconds", "device time", digits=0, unit="s"),
+        Column("hours", "", digits=2, unit="h"),
+        Column("tokens", "tokens"),
+        Column("rate", "tokens a second", digits=0),
+        Column("devices", "on", wide=True),
+    ]
+    rows = [_cost_row(cost) for cost in costs(evidence)]
+    text = (
+        "Training time as each trial's own clock counted it, evaluation and compilation apart; where several trials "
+        "share a device their times overlap. Money is left out."
+    )
+    return [Section("Cost", [Text(text, quiet=True), Table("cost", columns, rows, {})])] if rows else []
+
+
+def _cost_row(cost: Cost) -> dict[str, Cell]:
+    return {
+        "what": cost.what,
+        "trials": cost.trials,
+        "seconds": cost.seconds,
+        "hours": cost.seconds / 3600,
+        "tokens": cost.tokens,
+        "rate": cost.tokens / cost.seconds if cost.seconds else None,
+        "devices": cost.devices,
+    }
+
+
+def rules_section(rows: Sequence[Row], known: Mapping[str, str]) -> list[Section]:
+    """The equation of each rule that took part, once. known: names of the zoo by hash."""
+    blocks: list[Block] = []
+    seen: set[str] = set()
+    for row in rows:
+        if row.rule_hash in seen or not row.rule:
+            continue
+        seen.add(row.rule_hash)
+        rule = parse_rule(row.rule)
+        of_the_zoo = f" It is {known[rule.hash]} of the zoo." if rule.hash in known else ""
+        blocks.append(Equation(equation(rule).splitlines(), f"{row.entrant or row.name}.{of_the_zoo}"))
+        if len(blocks) == SHOWN_RULES:
+            break
+    return [Section("The rules", blocks)] if blocks else []

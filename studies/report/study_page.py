@@ -1,0 +1,339 @@
+"""The report of a study: what was asked, what came out, what may be believed; one page, its tables beside it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any, cast
+
+import yaml
+
+from archsearch.dsl import parse_rule
+from archsearch.lowering.display import equation
+from archsearch.mixers.zoo import rules
+from archsearch.report.page import Block, Code, Equation, Facts, Page, Section, Text, Tiles
+from archsearch.report.tables import Cell, Column, Table
+from archsearch.studies.design.rates import RATE
+from archsearch.studies.evidence.conclusions import Conclusions, conclude
+from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
+from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
+from archsearch.studies.evidence.wording import is_share, shown, spoken
+from archsearch.studies.files import records
+from archsearch.studies.files.decisions import Decision, read_decisions
+from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.figures import learning_curves, search_course, trade_off
+from archsearch.studies.report.findings_page import (
+    cost_section,
+    importance_section,
+    rate_section,
+    rate_warning,
+    rules_section,
+    rung_section,
+)
+from archsearch.studies.report.rate_page import swept_section
+from archsearch.studies.report.verdict_page import aa_words, pareto_section, verdict_sections
+from archsearch.studies.tasks.direction import Direction
+
+KEPT_AA = Path(__file__).parents[1] / "results" / "aa" / FIGURES_FILE
+"""The A/A study that is kept with the code."""
+
+SCREENING = (
+    "One seed a trial: these scores screen, they do not conclude. Differences of this size come from the seed alone "
+    "as well; the best of many looks better than it is."
+)
+
+
+def write_report(directory: StudyDirectory) -> Path:
+    """Write index.html with its tables as CSV and JSON into the study's report folder; the page's path.
+
+    The same files give the same bytes.
+    """
+    evidence = read_evidence(directory)
+    finals = StudyDirectory(directory.path / FINALS_FOLDER)
+    page = build_page(
+        evidence,
+        read_decisions(directory.rungs),
+        str(directory.path),
+        finals=read_evidence(finals) if finals.exists() else None,
+        aa=aa_beside(directory.path),
+    )
+    directory.report.mkdir(parents=True, exist_ok=True)
+    for table in page.tables:
+        records.write_text(directory.report / f"{table.name}.csv", table.csv())
+        records.write_text(directory.report / f"{table.name}.json", table.json())
+    path = directory.report / "index.html"
+    records.write_text(path, page.html())
+    return path
+
+
+def aa_beside(path: Path) -> list[str]:
+    """What an A/A study says of verdicts here: the study's own, its search's, else the one that is kept with the code;
+    nothing where there is none.
+    """
+    search = path.parent if path.name == FINALS_FOLDER else path
+    for place in (search / AA_FOLDER, path):
+        record = records.read_json(place / FIGURES_FILE)
+        if record is not None:
+            return aa_words(record)
+    kept = records.read_json(KEPT_AA)
+    if kept is None:
+        return []
+    setting = cast(Mapping[str, Mapping[str, Any]], cast(Mapping[str, Any], kept["setting"])["tasks"])
+    small = "; ".join(str(task["description"]) for task in setting.values())
+    return [*aa_words(kept), f"That A/A study is of a small setting on a CPU, not of this one: {small}."]
+
+
+def build_page(
+    evidence: Evidence,
+    decisions: Sequence[Decision],
+    place: str,
+    *,
+    finals: Evidence | None = None,
+    aa: Sequence[str] = (),
+) -> Page:
+    """The page; `place` is the study's directory as commands name it.
+
+    finals: of a search, what they have so far; their verdicts lead. aa: what an A/A study says, in sentences.
+    """
+    concluded = conclude(evidence)
+    sections: list[Section] = []
+    if concluded is not None:
+        sections += _of_finals(evidence, concluded, aa)
+    else:
+        ahead = None if finals is None else conclude(finals)
+        if finals is not None and ahead is not None:
+            sections += [*verdict_sections(finals, ahead, aa), *pareto_section(finals, ahead)]
+        sections += _of_search(evidence, decisions, () if ahead is not None else aa)
+    sections += [*cost_section(evidence), *_failures(evidence), _question(evidence, place)]
+    names = " and ".join(spoken(name) for name in evidence.objectives)
+    tasks = "; ".join(str(task["description"]) for task in evidence.plan.get("tasks", {}).values())
+    return Page(f"{'Study' if concluded is None else 'Finals'} of {names}", tasks, sections)
+
+
+def _of_search(evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str]) -> list[Section]:
+    """What screening shows; the scores are in grey, since they do not conclude."""
+    return [
+        _outcome(evidence, aa),
+        *_winner(evidence),
+        Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
+        *trade_off(evidence),
+        *rate_section(evidence),
+        *learning_curves(evidence),
+        *search_course(evidence),
+        *importance_section(evidence),
+        *rung_section(evidence, decisions),
+        *rules_section(_leading(evidence), names_by_hash()),
+    ]
+
+
+def _of_finals(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) -> list[Section]:
+    """What fresh seeds conclude."""
+    rows = [standing.rows[0] for standing in concluded.standings.values() if standing.rows]
+    return [
+        *verdict_sections(evidence, concluded, aa),
+        *pareto_section(evidence, concluded),
+        *swept_section(evidence, concluded, names_by_hash()),
+        *learning_curves(evidence),
+        *rules_section(rows, names_by_hash()),
+    ]
+
+
+def _leading(evidence: Evidence) -> list[Row]:
+    """The baselines, then the best."""
+    ranked = [row for _, row in evidence.ranking]
+    return [row for row in ranked if row.is_baseline] + [row for row in ranked if not row.is_baseline]
+
+
+def names_by_hash() -> dict[str, str]:
+    """The first name in the zoo of each rule."""
+    return {rules[name].hash: name for name in reversed(list(rules))}
+
+
+# What came out
+
+
+def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
+    winner = evidence.winner
+    tiles: list[tuple[str, str]] = []
+    if winner is not None:
+        tiles += [(shown(name, winner.values[name]), f"{spoken(name)} of the winner") for name in evidence.objectives]
+        for name, way in evidence.objectives.items():
+            best = _best_baseline(evidence, name, way)
+            if best is not None:
+                tiles.append((shown(name, best.values[name]), f"{spoken(name)} of {best.name}, the best baseline"))
+    counts = _counts(evidence)
+    tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
+    tiles.append((f"{sum(row.seconds for row in evidence.rows) / 60:.1f} min", "of training, all trials"))
+    return Section("Outcome", [Tiles(tiles), *(Text(line, quiet=True) for line in aa)])
+
+
+def _counts(evidence: Evidence) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in evidence.rows:
+        name = row.outcome.value if row.outcome else "unfinished"
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _best_baseline(evidence: Evidence, objective: str, way: Direction) -> Row | None:
+    complete = [row for row in evidence.ended(Outcome.COMPLETE) if row.is_baseline]
+    sign = 1 if way is Direction.MINIMIZE else -1
+    return min(complete, key=lambda row: sign * row.values[objective], default=None)
+
+
+def _winner(evidence: Evidence) -> list[Section]:
+    winner = evidence.winner
+    if winner is None:
+        return []
+    rule = parse_rule(winner.rule)
+    known = next((name for name in rules if rules[name].hash == rule.hash), None)
+    caption = f"Trial {winner.number}: {winner.name}." + (f" The rule is {known} of the zoo." if known else "")
+    choices = {
+        path: f"{value:.4g}" if isinstance(value, float) else str(value) for path, value in winner.choices.items()
+    }
+    return [
+        Section(
+            "The winning rule",
+            [Equation(equation(rule).splitlines(), caption), Facts(choices), Code(str(rule))],
+        )
+    ]
+
+
+def ranking_table(evidence: Evidence) -> Table:
+    """The judged trials in order, then what else ran, at other rates or not to the end, then trivial predictors."""
+    columns = [
+        Column("rank", "#"),
+        Column("trial", "trial"),
+        Column("name", "variant", wide=True),
+        Column("origin", "origin"),
+        *(_objective_column(name, way) for name, way in evidence.objectives.items()),
+        Column("front", "front"),
+        Column("outcome", "outcome"),
+        *_extra_columns(evidence),
+    ]
+    rows: list[dict[str, Cell]] = []
+    marks: dict[int, str] = {}
+    judged = {row.number for _, row in evidence.ranking}
+    for rank, (number, row) in enumerate(evidence.ranking, start=1):
+        marks[len(rows)] = "winner" if rank == 1 else ("baseline" if row.is_baseline else "")
+        rows.append({**_cells(evidence, row), "rank": rank, "front": number})
+    unranked = [row for row in evidence.rows if row.number not in judged and row.outcome is not Outcome.DUPLICATE]
+    for row in sorted(unranked, key=lambda row: -row.tokens):
+        marks[len(rows)] = "ended"
+        rows.append(_cells(evidence, row))
+    for objective, name, value in evidence.references:
+        marks[len(rows)] = "reference"
+        rows.append({"name": name, "origin": "reference", objective: value})
+    return Table("ranking", columns, rows, marks)
+
+
+def _objective_column(name: str, way: Direction) -> Column:
+    arrow = "↑" if way is Direction.MAXIMIZE else "↓"
+    share = is_share(name)
+    return Column(name, f"{spoken(name)} {arrow}", digits=1 if share else 3, percent=share, quiet=True)
+
+
+def _extra_columns(evidence: Evidence) -> list[Column]:
+    """Numbers that all variants have in common, and the learning rate."""
+    titles = {
+        "learning_rate": Column("learning_rate", "rate", unit="peak"),
+        "parameters": Column("parameters", "parameters"),
+        "state_bytes": Column("state_bytes", "state", unit="bytes"),
+    }
+    shown_keys = {key for row in evidence.rows for key, value in _cells(evidence, row).items() if value is not None}
+    return [column for key, column in titles.items() if key in shown_keys and key not in evidence.objectives]
+
+
+def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
+    whole = {key: _whole(row.details.get(key)) for key in ("parameters", "state_bytes")}
+    return {
+        "trial": row.number,
+        "name": row.name,
+        "origin": _origin(row),
+        "outcome": row.outcome.value if row.outcome else "unfinished",
+        "learning_rate": row.learning_rate if RATE in row.choices else None,
+        "tokens": row.tokens,
+        **whole,
+        **{name: row.values.get(name) for name in evidence.objectives},
+    }
+
+
+def _origin(row: Row) -> str:
+    if row.is_baseline:
+        return "baseline"
+    return "another rate" if row.leader is not None else row.sampler or row.origin
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else round(float(value))
+
+
+# Tables
+
+
+def _failures(evidence: Evidence) -> list[Section]:
+    quiet = (Outcome.COMPLETE, Outcome.STOPPED, Outcome.DUPLICATE)
+    classes = [outcome for outcome in Outcome if outcome not in quiet and evidence.ended(outcome)]
+    if not classes:
+        return []
+    columns = [
+        Column("outcome", "class"),
+        Column("trials", "trials"),
+        Column("example", "example", wide=True),
+        Column("message", "what happened", wide=True),
+    ]
+    rows: list[dict[str, Cell]] = []
+    for outcome in classes:
+        ended = evidence.ended(outcome)
+        rows.append(
+            {
+                "outcome": outcome.value,
+                "trials": len(ended),
+                "example": f"trial {ended[0].number}: {ended[0].name}",
+                "message": ended[0].message,
+            }
+        )
+    return [Section("What failed", [Table("failures", columns, rows, {})])]
+
+
+# What was asked
+
+
+def _question(evidence: Evidence, place: str) -> Section:
+    plan = evidence.plan
+    config: Mapping[str, Any] = plan.get("config", {})
+    budgets = {f"tokens of {name}": f"{task['tokens']:,}" for name, task in plan.get("tasks", {}).items()}
+    facts = {
+        "objectives": ", ".join(f"{way.value} {name}" for name, way in evidence.objectives.items()),
+        **budgets,
+        "rungs at tokens": ", ".join(f"{tokens:,}" for tokens in plan["rung_tokens"]),
+        "seed": str(plan["fixed"]["seed"]),
+        "entrants" if evidence.entrants else "baselines": ", ".join(evidence.entrants or plan["baselines"]) or "none",
+        "begun": str(plan["created"]),
+        **{name: str(version) for name, version in plan["versions"].items()},
+    }
+    blocks: list[Block] = [Facts(facts), *_repeating(evidence, place), Code(str(plan.get("space", "")), "The space")]
+    if config:
+        blocks.append(Code(_yaml(config), "The configuration"))
+    data = {name: str(task["data_hash"]) for name, task in plan.get("tasks", {}).items()}
+    blocks.append(Facts({f"data of {name}": digest[:16] for name, digest in data.items()}))
+    return Section("What was asked", blocks)
+
+
+def _repeating(evidence: Evidence, place: str) -> list[Block]:
+    """The commands behind the page, and which file holds the numbers of each part."""
+    place = quote(place)
+    commands = [f"archsearch study run {place}      # go on, or begin again from its configuration, below"]
+    if not evidence.entrants:
+        commands.append(f"archsearch study finals {place}   # fresh seeds, verdicts")
+        commands.append(f"archsearch study aa {place}       # how far verdicts can be trusted here")
+    commands.append(f"archsearch study report {place}   # every table and figure of this page again")
+    text = (
+        "Every figure is drawn by the last command from the files in the study's directory; the numbers lie beside "
+        "this page: each table as NAME.csv and NAME.json, curves in trials/*/metrics-*.jsonl."
+    )
+    return [Code("\n".join(commands)), Text(text, quiet=True)]
+
+
+def _yaml(config: Mapping[str, Any]) -> str:
+    return str(yaml.safe_dump(dict(config), sort_keys=False))

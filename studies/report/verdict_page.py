@@ -1,0 +1,259 @@
+"""Conclusions as tables, drawings and sentences: who won on fresh seeds, by how much, how far it can be trusted."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from archsearch.report.intervals import Bar, forest
+from archsearch.report.page import Block, Figure, Section, Text
+from archsearch.report.plots import Mark, plot
+from archsearch.report.scales import Axis
+from archsearch.report.tables import Cell, Column, Table
+from archsearch.studies.design.entrants import Role
+from archsearch.studies.evidence.aa import Outcome as Drawn
+from archsearch.studies.evidence.comparison import Interval, Judgement, Word
+from archsearch.studies.evidence.conclusions import Conclusions, Standing
+from archsearch.studies.evidence.pareto import Place, places
+from archsearch.studies.evidence.rows import Evidence
+from archsearch.studies.evidence.wording import is_share, shown, spoken
+from archsearch.studies.report.findings_page import rate_warning
+from archsearch.studies.tasks.direction import Direction
+
+TONES = {Word.WIN: "tone1", Word.LOSS: "tone3", Word.TIE: "tone0", Word.UNDECIDED: "muted"}
+
+READING = (
+    "Each entrant was trained on the same fresh seeds as the baseline, which the search never used; a seed fixes both "
+    "the initialisation and the order of the data. Differences are paired by seed; the interval is Student's t at "
+    "95 %, or the one over seeds and documents where that is wider. Win and loss are Holm-corrected over the "
+    "finalists. A tie is an interval inside the band in which a difference does not matter. Values are of test data, "
+    "which no trial of the search read."
+)
+
+
+def verdict_sections(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) -> list[Section]:
+    """The head of a report of finals: how far verdicts can be trusted, then the verdicts."""
+    blocks: list[Block] = [Text(line, quiet=True) for line in aa] or [Text(NO_AA, warning=True)]
+    blocks += [Text(READING, quiet=True), *rate_warning(evidence)]
+    for objective in evidence.objectives:
+        blocks += _of_objective(evidence, concluded, objective)
+    return [Section(f"Verdicts against {concluded.against}", blocks), *_choice(evidence, concluded)]
+
+
+NO_AA = (
+    "No A/A study is kept beside this one, so nothing shows how often these verdicts name a winner where none is: "
+    "archsearch study aa DIRECTORY, or studies/configs/aa.yaml."
+)
+
+
+def verdict_table(concluded: Conclusions, objective: str, direction: Direction) -> Table:
+    """Every entrant in one objective: its mean on fresh seeds, the paired difference, the word and its reason."""
+    share = is_share(objective)
+    digits = 2 if share else 4
+    arrow = "↑" if direction is Direction.MAXIMIZE else "↓"
+    columns = [
+        Column("entrant", "entrant", wide=True),
+        Column("verdict", "verdict"),
+        Column("mean", f"{spoken(objective)} {arrow}", digits=digits, percent=share),
+        Column("difference", "difference", digits=digits, percent=share),
+        Column("low", "from", digits=digits, percent=share),
+        Column("high", "to", digits=digits, percent=share),
+        Column("p", "p, Holm", digits=3),
+        Column("seeds", "seeds"),
+        Column("searched", "search", digits=digits, percent=share, quiet=True),
+        Column("reason", "why", wide=True),
+        Column("median", "median difference", digits=digits, percent=share),
+        Column("deviation", "deviation over seeds", digits=digits, percent=share),
+        Column("band", "band", digits=digits, percent=share),
+        Column("role", "role"),
+    ]
+    found = {judgement.name: judgement for judgement in concluded.judgements[objective]}
+    ordered = sorted(concluded.standings.values(), key=lambda s: _merit(s, objective, direction))
+    rows = [_row(s, found.get(s.name), objective) for s in ordered]
+    marks = {i: _mark(s, found.get(s.name)) for i, s in enumerate(ordered)}
+    return Table(f"verdicts_{objective}", columns, rows, marks)
+
+
+def aa_lines(rule: str, drawn: Drawn) -> list[str]:
+    """What an A/A study found, in sentences."""
+    return aa_words({"rule": rule, **drawn.record()})
+
+
+def aa_words(record: Mapping[str, Any]) -> list[str]:
+    """The same from the file that an A/A study keeps."""
+    lines = [
+        f"A/A: {record['rule']} against itself, {record['studies']:,} studies of {record['finalists']} finalists on "
+        f"{record['seeds']} seeds, drawn from {record['pool']} trained seeds: in {record['any_winner']:.1%} of the "
+        "studies some finalist is said to win."
+    ]
+    for name, figures in record["objectives"].items():
+        lines.append(
+            f"A/A, {spoken(name)}: false winners in {figures['false_winners']:.1%} of studies, false losers in "
+            f"{figures['false_losers']:.1%}; {figures['coverage']:.1%} of {figures['comparisons']:,} intervals hold 0; "
+            f"half an interval is {_plain(name, figures['half_width'])}."
+        )
+    return lines
+
+
+def _plain(objective: str, value: float) -> str:
+    return f"{100 * value:.2f} points" if is_share(objective) else f"{value:.4f}"
+
+
+def _merit(standing: Standing, objective: str, direction: Direction) -> float:
+    if objective not in standing.means:
+        return math.inf
+    mean = standing.means[objective].mean
+    return mean if direction is Direction.MINIMIZE else -mean
+
+
+def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dict[str, Cell]:
+    mean = standing.means.get(objective)
+    row: dict[str, Cell] = {
+        "entrant": standing.name,
+        "role": standing.role.value,
+        "mean": None if mean is None else mean.mean,
+        "seeds": 0 if mean is None else mean.n,
+        "searched": standing.scores.get(objective),
+    }
+    if judgement is None:
+        return {**row, "verdict": "baseline"}
+    return {
+        **row,
+        "verdict": judgement.word.value,
+        "difference": _finite(judgement.difference.mean),
+        "low": _finite(judgement.difference.low),
+        "high": _finite(judgement.difference.high),
+        "median": _finite(judgement.median),
+        "deviation": _finite(judgement.deviation),
+        "p": judgement.corrected,
+        "seeds": judgement.difference.n,
+        "band": judgement.band,
+        "reason": judgement.reason,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _mark(standing: Standing, judgement: Judgement | None) -> str:
+    if judgement is None:
+        return "baseline"
+    return "winner" if judgement.word is Word.WIN else ""
+
+
+def _of_objective(evidence: Evidence, concluded: Conclusions, objective: str) -> list[Block]:
+    direction = evidence.objectives[objective]
+    blocks: list[Block] = [verdict_table(concluded, objective, direction)]
+    judged = [j for j in concluded.judgements[objective] if math.isfinite(j.difference.mean)]
+    if judged:
+        better = "right" if direction is Direction.MAXIMIZE else "left"
+        bars = [_bar(judgement, objective) for judgement in judged]
+        axis = Axis(f"{spoken(objective)}, difference from {concluded.against}", percent=is_share(objective))
+        band = max(judgement.band for judgement in judged)
+        drawing = forest(axis, bars, band=band, summary=f"paired differences in {objective} with their intervals")
+        blocks.append(
+            Figure(drawing, f"Paired differences in {spoken(objective)}; better is {better}. Shaded: the band of ties.")
+        )
+    return blocks
+
+
+def _bar(judgement: Judgement, objective: str) -> Bar:
+    difference = judgement.difference
+    hint = (
+        f"{judgement.name}: {_plain(objective, difference.mean)} from {_plain(objective, difference.low)} to "
+        f"{_plain(objective, difference.high)}; {judgement.reason}"
+    )
+    return Bar(
+        judgement.name,
+        difference.mean,
+        difference.low,
+        difference.high,
+        TONES[judgement.word],
+        judgement.word.value,
+        hint=hint,
+    )
+
+
+def _choice(evidence: Evidence, concluded: Conclusions) -> list[Section]:
+    """What the search had measured on its own seed, in grey, against the finals: the winner's curse."""
+    blocks: list[Block] = []
+    for objective in evidence.objectives:
+        bars = [
+            Bar(s.name, mean.mean, mean.low, mean.high, _ink(s), s.role.value, s.scores.get(objective))
+            for s in concluded.standings.values()
+            if (mean := s.means.get(objective)) is not None
+        ]
+        if not bars or all(bar.ghost is None for bar in bars):
+            continue
+        drawing = forest(
+            Axis(spoken(objective), percent=is_share(objective)),
+            bars,
+            origin=False,
+            summary=f"{objective} of the search and of the finals",
+        )
+        caption = (
+            f"{spoken(objective).capitalize()}: grey rings are what the search measured on the one seed that it chose "
+            "by, on validation data; black is the mean over fresh seeds with its interval, on test data."
+        )
+        blocks.append(Figure(drawing, caption))
+    return [Section("Search and finals", blocks)] if blocks else []
+
+
+def _ink(standing: Standing) -> str:
+    return "ink" if standing.role is not Role.BASELINE else "tone0"
+
+
+def pareto_section(evidence: Evidence, concluded: Conclusions) -> list[Section]:
+    """The first two objectives against each other, each entrant with its intervals."""
+    names = list(evidence.objectives)
+    found = places(evidence, concluded)
+    if len(names) < 2 or not found:
+        return []
+    across, up = names[:2]
+    marks = [_placed(place, across, up) for place in found]
+    drawing = plot(
+        Axis(spoken(across), percent=is_share(across)),
+        Axis(spoken(up), percent=is_share(up)),
+        marks=marks,
+        summary=f"{up} against {across} of every entrant with intervals",
+    )
+    caption = (
+        "Means over fresh seeds with 95 % intervals of each mean. Filled: on the front, no other has better means in "
+        "both; rings: off it. Intervals of means overlap more than paired differences do: the verdicts above count."
+    )
+    return [Section("Trade-off on fresh seeds", [Figure(drawing, caption), pareto_table(found, evidence.objectives)])]
+
+
+def _placed(place: Place, across: str, up: str) -> Mark:
+    x, y = place.values[across], place.values[up]
+    tone = "tone0" if place.is_baseline else ("winner" if place.on_front else "muted")
+    hint = f"{place.name}: {shown(across, x.mean)}, {shown(up, y.mean)}, {x.n} seeds"
+    return Mark(
+        x.mean,
+        y.mean,
+        tone,
+        place.name,
+        hint,
+        hollow=not place.on_front,
+        across=_ends(x),
+        up=_ends(y),
+    )
+
+
+def _ends(interval: Interval) -> tuple[float, float] | None:
+    return (interval.low, interval.high) if math.isfinite(interval.low) else None
+
+
+def pareto_table(found: Sequence[Place], objectives: Mapping[str, Direction]) -> Table:
+    """The entrants or trials with their values, intervals and what beats them."""
+    columns = [Column("name", "variant", wide=True), Column("front", "on the front"), Column("seeds", "seeds")]
+    for name in objectives:
+        share = is_share(name)
+        digits = 2 if share else 4
+        columns += [
+            Column(name, spoken(name), digits=digits, percent=share),
+            Column(f"{name}_low", "from", digits=digits, percent=share),
+            Column(f"{name}_high", "to", digits=digits, percent=share),
+        ]
+    columns.append(Column("beaten_by", "beaten by", wide=True))
+    return Table("pareto", columns, [place.row() for place in found], {})

@@ -1,0 +1,113 @@
+"""Where Optuna keeps a study: a journal in the study's directory, or a database that several studies and their readers
+share.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from optuna.exceptions import OptunaError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalFileSymlinkLock
+from sqlalchemy.exc import SQLAlchemyError
+
+from archsearch.errors import StudyError, first_line
+from archsearch.studies.files import records
+
+JOURNAL = "journal"
+"""The storage that is a file of the study's directory."""
+
+SECONDS_TO_CONNECT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A storage, what puts on disk what was written to it, and what lets go of it."""
+
+    storage: BaseStorage
+    flush: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None
+
+
+class _Journal(BaseJournalBackend):
+    """Optuna's journal file, whose lines reach the disk when they are flushed: there are many a trial, and what a
+    trial's own files say can be told again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader = JournalFileBackend(str(path))
+        self._lock = JournalFileSymlinkLock(str(path))
+
+    def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
+        """The records from a number on."""
+        return self._reader.read_logs(log_number_from)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add lines; they outlive this process at once, and the machine once they are flushed."""
+        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        self._lock.acquire()
+        try:
+            with open(self._path, "ab") as file:
+                file.write(text.encode())
+        finally:
+            self._lock.release()
+
+    def flush(self) -> None:
+        """Put every line so far on disk."""
+        with open(self._path, "ab") as file:
+            os.fsync(file.fileno())
+
+
+def open_storage(url: str, journal: Path) -> Kept:
+    """The storage of a study: `journal`, mended if a crash tore it, or begun; or the database that `url` names.
+
+    The caller is the only writer. Errors: DamagedError if the journal holds something else; StudyError for a database
+    that cannot be opened.
+    """
+    if url == JOURNAL:
+        return _open_journal(journal)
+    try:
+        database = RDBStorage(url, engine_kwargs=_engine_options(url))
+    except (SQLAlchemyError, OptunaError, ImportError, ValueError) as error:
+        raise StudyError(
+            f"storage must be journal or the URL of a database that answers; got {without_password(url)}: "
+            f"{_reason(error)}; write it as sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE"
+        ) from error
+    return Kept(database, close=lambda: _let_go(database))
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+
+
+def _open_journal(path: Path) -> Kept:
+    records.cut_torn_tail(path)
+    records.read_lines(path)  # Optuna names neither the file nor the line
+    path.with_name(path.name + ".lock").unlink(missing_ok=True)
+    backend = _Journal(path)
+    return Kept(JournalStorage(backend), backend.flush)
+
+
+def _let_go(database: RDBStorage) -> None:
+    """Close every connection."""
+    database.remove_session()
+    database.engine.dispose()
+
+
+def _engine_options(url: str) -> dict[str, Any]:
+    """A server that does not answer is told of soon."""
+    return {"connect_args": {"connect_timeout": SECONDS_TO_CONNECT}} if url.startswith("postgresql") else {}
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what the database or its driver says."""
+    told = getattr(error, "orig", None) or error
+    if isinstance(error, ImportError):
+        return "its driver is not installed (pip install 'archsearch[postgresql]' for PostgreSQL)"
+    return first_line(told).strip()
