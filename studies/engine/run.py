@@ -190,7 +190,7 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
             raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
     if STEP_TIME in config.objectives and config.resources.shard:
         raise ConfigError(
-            f"objectives.{STEP_TIME} is measured on one device, which resources.shard is to spare; leave one of them out"
+            f"objectives.{STEP_TIME} is measured on one device, which resources.shard spares; leave one of them out"
         )
     _check_measured([name for name in config.objectives if name not in (*own, *COUNTS, STEP_TIME)], tasks, list(own))
     return dict(config.objectives)

@@ -20,7 +20,7 @@ from archsearch.studies.search.proposals import STUDY_NAME, Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.samplers import SamplerKind, grid
 from archsearch.studies.search.storage import JOURNAL, open_storage, without_password
-from archsearch.studies.workers.executor import Executor
+from archsearch.studies.workers.executor import Executor, WorkersLost
 
 
 def carry_out(
@@ -98,7 +98,7 @@ def carry_out(
                 companions=companions,
             )
             stack.enter_context(terminable())
-            stack.enter_context(_storage_errors(directory, storage))
+            stack.enter_context(_losses_in_words(directory, storage))
             driver.run()
         return not driver.stopped
 
@@ -110,14 +110,19 @@ def _look(lock: Lock, on_look: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def _storage_errors(directory: StudyDirectory, storage: str) -> Generator[None]:
-    """A database that is lost on the way, in words."""
+def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]:
+    """A database or a cluster that is lost on the way."""
+    resume = f"archsearch study resume {quote(str(directory.path))}"
     try:
         yield
     except StorageInternalError as error:
         raise StudyError(
             f"storage {without_password(storage)} no longer answers; what has ended stands in {directory.path}: "
-            f"go on with archsearch study resume {quote(str(directory.path))}"
+            f"go on with {resume}"
+        ) from error
+    except WorkersLost as error:
+        raise StudyError(
+            f"{error}; nothing is lost: start a cluster and go on with {resume} resources.ray_address=HOST:PORT"
         ) from error
 
 

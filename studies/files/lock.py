@@ -65,8 +65,9 @@ class Lock:
     def check(self) -> None:
         """StudyLockedError if another driver has taken it by force."""
         if _inode(self.path) != self.inode:
+            taker = _holder(self.path) or "another driver"
             raise StudyLockedError(
-                f"a study has one driver at a time; {self.path.parent} was taken by {_holder(self.path) or 'another driver'}; "
+                f"a study has one driver at a time; {self.path.parent} was taken by {taker}; "
                 "this one leaves, and nothing is lost"
             )
 

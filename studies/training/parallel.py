@@ -62,9 +62,7 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def joined(
-    rendezvous: Path, rank: int, world: int, device: torch.device, *, shard: bool = False
-) -> Generator[Ranks]:
+def joined(rendezvous: Path, rank: int, world: int, device: torch.device, *, shard: bool = False) -> Generator[Ranks]:
     """The processes of a trial, which meet at a file that no other attempt uses; NCCL on GPUs, gloo without."""
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(

@@ -1,8 +1,8 @@
 """One trial on several processes that share its parameters, gradients and moments too, not its batches alone (FSDP2):
 for models whose training does not fit on one device.
 
-A block is whole on a process only while it is used, forwards and backwards. What a run gives away is whole: a checkpoint
-is that of one process, and goes on in any number of them.
+A block is whole on a process only while it is used, forwards and backwards. What a run gives away is whole: a
+checkpoint is that of one process, and goes on in any number of them.
 """
 
 from collections.abc import Mapping

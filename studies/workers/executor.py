@@ -86,8 +86,12 @@ class Departure:
     cause: str
 
 
+class WorkersLost(Exception):
+    """All that carries attempts is gone, and no other attempt can be begun; the message says what."""
+
+
 class Executor(Protocol):
-    """Runs attempts; the files say what became of them."""
+    """Runs attempts; the files say what became of them. All but `close` may raise WorkersLost."""
 
     @property
     def slots(self) -> int:

@@ -50,6 +50,7 @@ class RayCrews(RayExecutor):
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for the end of a group."""
+        self._look()
         groups, self._came = gathered(self._came, self._together), []
         for group in groups:
             actor = self._actor_for(self._together if group[0].alone else len(group))

@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +15,10 @@ from ray.exceptions import RayError, RayTaskError
 from archsearch.errors import StudyError, described, first_line
 from archsearch.studies.workers.clerk import Assignment, Body, work
 from archsearch.studies.workers.executor import Departure, Resources
+from archsearch.studies.workers.ray_head import SECONDS_TO_ANSWER, Head, answers
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """At the nodes of the cluster, which come and go."""
-SECONDS_TO_ANSWER = 5.0
-"""For the head of a cluster."""
 
 
 class RayExecutor:
@@ -34,6 +32,7 @@ class RayExecutor:
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             _start_ray(resources)
+        self._head = Head(str(ray.get_runtime_context().gcs_address))
         nodes = _nodes()
         self._resources = with_gpus(resources, nodes)
         self._body = make_body(self._resources)
@@ -45,18 +44,25 @@ class RayExecutor:
     @property
     def slots(self) -> int:
         """How many attempts run at a time, on the nodes that there are now."""
+        self._look()
+        return self._slots
+
+    def _look(self) -> None:
+        """At the cluster, now and then."""
         if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
             self._looked = time.monotonic()
+            self._head.check()
             self._slots = slots(_nodes(), self._resources)
-        return self._slots
 
     def start(self, assignment: Assignment) -> None:
         """Begin an attempt on an idle actor or a new one."""
+        self._head.check()
         actor = self._idle.pop() if self._idle else self._new_actor(alone=assignment.alone)
         self._busy[actor.run.remote(assignment)] = (actor, assignment)
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for one."""
+        self._look()
         if not self._busy:
             time.sleep(timeout)
             return []
@@ -136,23 +142,13 @@ def _join(address: str, quiet: dict[str, Any]) -> None:
         raise StudyError(
             f"resources.ray_address must be HOST:PORT or auto; got {address}: run the driver on a node of the cluster"
         )
-    if address != "auto" and not _answers(address):
+    if address != "auto" and not answers(address):
         raise StudyError(_nothing_at(address))
     ray_constants.NUM_REDIS_GET_RETRIES = int(SECONDS_TO_ANSWER)  # of a second each; Ray's own 20 are long to wait
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise StudyError(_nothing_at(address)) from error
-
-
-def _answers(address: str) -> bool:
-    """Whether anything listens at HOST:PORT: Ray itself asks for minutes."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_ANSWER):
-            return True
-    except (OSError, ValueError, OverflowError):
-        return False
 
 
 def _nothing_at(address: str) -> str:

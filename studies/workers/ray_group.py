@@ -62,6 +62,7 @@ class GroupExecutor(RayExecutor):
 
     def start(self, assignment: Assignment) -> None:
         """Ask for a place for all processes on one node, and begin them there."""
+        self._head.check()
         world = self._resources.ranks
         share = {"CPU": self._resources.cpus / world, "GPU": 1.0 if self._resources.gpus else 0.0}
         bundle = {name: amount for name, amount in share.items() if amount}
@@ -78,6 +79,7 @@ class GroupExecutor(RayExecutor):
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for a process to end."""
+        self._look()
         waited = [reference for group in self._groups for reference in group.open]
         if not waited:
             time.sleep(timeout)
@@ -105,7 +107,8 @@ class GroupExecutor(RayExecutor):
         self._groups.remove(group)
         for actor in group.actors:
             ray.kill(actor)
-        remove_placement_group(group.placement)
+        if not self._head.is_lost:  # which would be waited for
+            remove_placement_group(group.placement)
 
 
 class _Rank:

@@ -95,6 +95,10 @@ class LocalCluster:
         self._node, self._back = None, time.monotonic() + away
         return True
 
+    def kill_head(self) -> None:
+        """SIGKILL every process of the head, whose cluster is no more."""
+        self._cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+
     def close(self) -> None:
         """End both nodes."""
         self._cluster.shutdown()

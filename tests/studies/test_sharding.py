@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from archsearch.errors import ConfigError
-from archsearch.studies.workers.executor import Resources
 from archsearch.studies.training.checkpoint import read_checkpoint
+from archsearch.studies.workers.executor import Resources
 
 Curve = list[dict[str, float]]
 
