@@ -47,4 +47,4 @@ def _train(clerk: Clerk, body: TrainingBody, rank: int, world: int) -> Mapping[s
         if is_lost_peer(error):
             raise PeerLost(f"process {rank} of {world} lost another: {first_line(error)}") from error
         raise
-    return {**facts, **known, "processes": world, "sharded": ranks.shard}
+    return {**facts, **known, "processes": world, "sharded": body.shard}

@@ -32,7 +32,7 @@ class RayExecutor:
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             _start_ray(resources)
-        self._head = Head(str(ray.get_runtime_context().gcs_address))
+        self._head = Head(str(cast(Any, ray.get_runtime_context()).gcs_address))
         nodes = _nodes()
         self._resources = with_gpus(resources, nodes)
         self._body = make_body(self._resources)

@@ -105,7 +105,8 @@ class LocalCluster:
 
     def kill_head(self) -> None:
         """SIGKILL every process of the head: there is no cluster any more."""
-        self._cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+        head: Any = self._cluster.head_node
+        head.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
 
     def renew(self) -> None:
         """Another cluster, at another address."""
