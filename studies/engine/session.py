@@ -121,9 +121,8 @@ def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]
             f"go on with {resume}"
         ) from error
     except WorkersLost as error:
-        raise StudyError(
-            f"{error}; nothing is lost: start a cluster and go on with {resume} resources.ray_address=HOST:PORT"
-        ) from error
+        way = f"start a cluster and go on with {resume} resources.ray_address=HOST:PORT"
+        raise StudyError(f"{error}; nothing is lost: {way if error.elsewhere else f'go on with {resume}'}") from error
 
 
 def _make(directory: StudyDirectory) -> None:

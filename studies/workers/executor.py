@@ -87,7 +87,12 @@ class Departure:
 
 
 class WorkersLost(Exception):
-    """All that carries attempts is gone, and no other attempt can be begun; the message says what."""
+    """All that carries attempts is gone, and no other attempt can be begun; the message says what is."""
+
+    def __init__(self, what: str, *, elsewhere: bool) -> None:
+        """elsewhere: whether somebody else had started it, and has to start another."""
+        super().__init__(what)
+        self.elsewhere = elsewhere
 
 
 class Executor(Protocol):

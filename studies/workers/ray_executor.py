@@ -32,7 +32,8 @@ class RayExecutor:
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             _start_ray(resources)
-        self._head = Head(str(cast(Any, ray.get_runtime_context()).gcs_address))
+        address = str(cast(Any, ray.get_runtime_context()).gcs_address)
+        self._head = Head(address, elsewhere=resources.ray_address is not None or not self._owns_ray)
         nodes = _nodes()
         self._resources = with_gpus(resources, nodes)
         self._body = make_body(self._resources)

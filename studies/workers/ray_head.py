@@ -17,9 +17,10 @@ PATIENCE, SECONDS_BETWEEN_TRIES = 10.0, 0.5
 class Head:
     """Where the head is, and whether it has been given up."""
 
-    def __init__(self, address: str) -> None:
-        """address: HOST:PORT."""
+    def __init__(self, address: str, *, elsewhere: bool) -> None:
+        """address: HOST:PORT. elsewhere: whether somebody else has started it."""
         self.address = address
+        self.elsewhere = elsewhere
         self.is_lost = False
 
     def check(self) -> None:
@@ -28,7 +29,8 @@ class Head:
         while not answers(self.address):
             if time.monotonic() - began > PATIENCE:
                 self.is_lost = True
-                raise WorkersLost(f"the head of the Ray cluster at {self.address} does not answer")
+                what = f"the head of the Ray cluster at {self.address}" if self.elsewhere else "Ray on this machine"
+                raise WorkersLost(f"{what} does not answer", elsewhere=self.elsewhere)
             time.sleep(SECONDS_BETWEEN_TRIES)
 
 
