@@ -34,7 +34,7 @@ class RayExecutor:
             _start_ray(resources)
         address = str(cast(Any, ray.get_runtime_context()).gcs_address)
         self._head = Head(address, elsewhere=resources.ray_address is not None or not self._owns_ray)
-        nodes = _nodes()
+        nodes = self._head.nodes()
         self._resources = with_gpus(resources, nodes)
         self._body = make_body(self._resources)
         self._slots = needed_slots(nodes, self._resources)
@@ -52,8 +52,7 @@ class RayExecutor:
         """At the cluster, now and then."""
         if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
             self._looked = time.monotonic()
-            self._head.check()
-            self._slots = slots(_nodes(), self._resources)
+            self._slots = slots(self._head.nodes(), self._resources)
 
     def start(self, assignment: Assignment) -> None:
         """Begin an attempt on an idle actor or a new one."""
@@ -105,8 +104,7 @@ class RayExecutor:
 
     def _new_actor(self, *, alone: bool) -> Any:
         gpus = max(1.0, self._resources.gpus or 0.0) if alone else self._resources.gpus or 0.0
-        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=gpus, max_restarts=0)(_Worker)
-        return remote.remote(self._body)
+        return _WORKER.options(num_cpus=self._resources.cpus, num_gpus=gpus).remote(self._body)
 
 
 class _Worker:
@@ -119,6 +117,9 @@ class _Worker:
         """Carry out an attempt; whether the process is fit for another one."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
         return work(assignment, self._body)
+
+
+_WORKER: Any = ray.remote(max_restarts=0)(_Worker)  # one, which a cluster is told once: telling it waits for the head
 
 
 def _start_ray(resources: Resources) -> None:
@@ -157,12 +158,6 @@ def _nothing_at(address: str) -> str:
         f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
         "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
     )
-
-
-def _nodes() -> list[Mapping[str, float]]:
-    """What each living node of the cluster has in all."""
-    known = cast(list[dict[str, Any]], ray.nodes())
-    return [cast(Mapping[str, float], node["Resources"]) for node in known if node["Alive"]]
 
 
 def with_gpus(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> Resources:

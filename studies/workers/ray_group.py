@@ -67,10 +67,11 @@ class GroupExecutor(RayExecutor):
         share = {"CPU": self._resources.cpus / world, "GPU": 1.0 if self._resources.gpus else 0.0}
         bundle = {name: amount for name, amount in share.items() if amount}
         placement = placement_group([bundle] * world, strategy="STRICT_PACK")
-        remote: Any = ray.remote(num_cpus=share["CPU"], num_gpus=share["GPU"], max_restarts=0)(_Rank)
         actors = [
-            remote.options(
-                scheduling_strategy=PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=rank)
+            _RANK.options(
+                num_cpus=share["CPU"],
+                num_gpus=share["GPU"],
+                scheduling_strategy=PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=rank),
             ).remote(self._body)
             for rank in range(world)
         ]
@@ -121,3 +122,6 @@ class _Rank:
         """Carry out its part; whether it ended well."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
         return work_as_rank(assignment, self._body, rank, world)
+
+
+_RANK: Any = ray.remote(max_restarts=0)(_Rank)  # one, which a cluster is told once: telling it waits for the head
