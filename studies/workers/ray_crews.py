@@ -50,6 +50,7 @@ class RayCrews(RayExecutor):
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for the end of a group."""
+        self._look()
         groups, self._came = gathered(self._came, self._together), []
         for group in groups:
             actor = self._actor_for(self._together if group[0].alone else len(group))
@@ -92,8 +93,7 @@ class RayCrews(RayExecutor):
 
     def _actor_for(self, trials: int) -> Any:
         gpus = min(1.0, trials * (self._resources.gpus or 0.0))
-        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=gpus, max_restarts=0)(_Worker)
-        return remote.remote(self._body)
+        return _WORKER.options(num_cpus=self._resources.cpus, num_gpus=gpus).remote(self._body)
 
 
 class _Worker:
@@ -106,3 +106,6 @@ class _Worker:
         """Carry out an attempt at each trial."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
         return work_together(group, self._body)
+
+
+_WORKER: Any = ray.remote(max_restarts=0)(_Worker)  # one, which a cluster is told once: telling it waits for the head

@@ -186,7 +186,7 @@ def test_the_grid_runs_as_a_study_and_in_a_plain_loop() -> None:
 
 def test_shares_that_no_process_can_take_are_refused() -> None:
     with pytest.raises(StudyError, match="needs one GPU at most"):
-        LocalExecutor(Resources(gpus=2.0, workers="local"), devices=2)
+        LocalExecutor(Resources(gpus=2.0), devices=2)
     with pytest.raises(ConfigError) as error:
         Resources(together=0)
     assert str(error.value) == "resources.together must be >= 1; got 0"
