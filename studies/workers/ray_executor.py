@@ -22,7 +22,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class RayExecutor:
-    """One actor a slot, of one process. An actor without a GPU serves trial after trial until one of them fails."""
+    """One actor a slot, of one process, which serves trial after trial until one of them fails."""
 
     def __init__(self, make_body: Callable[[Resources], Body], resources: Resources) -> None:
         """Start Ray on this machine, or join a cluster. StudyError if a trial can never fit.
@@ -57,6 +57,8 @@ class RayExecutor:
     def start(self, assignment: Assignment) -> None:
         """Begin an attempt on an idle actor or a new one."""
         self._head.check()
+        if assignment.alone:
+            self._end_idle()
         actor = self._idle.pop() if self._idle else self._new_actor(alone=assignment.alone)
         self._busy[actor.run.remote(assignment)] = (actor, assignment)
 
@@ -96,11 +98,17 @@ class RayExecutor:
         except RayError as error:
             ray.kill(actor)
             return Departure(assignment, cause_of(error))
-        if clean and not self._resources.gpus:
+        if clean and not assignment.alone:
             self._idle.append(actor)
         else:
             ray.kill(actor)
         return Departure(assignment, "")
+
+    def _end_idle(self) -> None:
+        """Kill the actors that have nothing to do: they hold what another kind of actor needs."""
+        for actor in self._idle:
+            ray.kill(actor)
+        self._idle.clear()
 
     def _new_actor(self, *, alone: bool) -> Any:
         gpus = max(1.0, self._resources.gpus or 0.0) if alone else self._resources.gpus or 0.0
