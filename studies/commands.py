@@ -75,9 +75,12 @@ def run(source: str, overrides: Sequence[str]) -> None:
     _carry_out(read_config(StudyConfig, Path(source), overrides))
 
 
-def resume(directory: str, overrides: Sequence[str]) -> None:
-    """Go on with the study in `directory`; overrides may change what is no part of its question, as trials=40."""
-    _carry_out(read_study_config(Path(directory), overrides))
+def resume(directory: str, overrides: Sequence[str], *, force_unlock: bool = False) -> None:
+    """Go on with the study in `directory`; overrides may change what is no part of its question, as trials=40.
+
+    force_unlock: take it from a driver that is not known to live.
+    """
+    _carry_out(read_study_config(Path(directory), overrides), force_unlock=force_unlock)
 
 
 def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> bool:
@@ -227,7 +230,7 @@ def _findings(layer: LayerProbe) -> str:
     return ", ".join(said)
 
 
-def _carry_out(config: StudyConfig) -> None:
+def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     """Run to the end, narrated; then what came out."""
     _introduce(config)
     place = quote(str(config.directory))
@@ -238,6 +241,7 @@ def _carry_out(config: StudyConfig) -> None:
             announce=_narrator(),
             on_look=_progress(config.directory),
             on_stop=lambda: stopped.append(True),
+            force_unlock=force_unlock,
         )
     except KeyboardInterrupt:
         console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {place}")

@@ -24,6 +24,12 @@ def check_graphs(device: torch.device, *, graphs: bool) -> None:
         raise ConfigError(f"graphs need a CUDA device; got {device}; leave graphs out")
 
 
+def check_alone(processes: int) -> None:
+    """ConfigError for graphs of a trial that has several processes."""
+    if processes > 1:
+        raise ConfigError("graphs need one process a trial; leave graphs out or give a trial one GPU")
+
+
 class Replay(Generic[T]):
     """Calls a change without arguments: eagerly at first, then as a graph, whose memory stays its own.
 

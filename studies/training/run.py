@@ -89,9 +89,9 @@ class Run:
         check_graphs(device, graphs=graphs)
         half = half_precision(training, device)
         self.task = task
-        self.model = model.to(device)
         self.training = training
         self.device = device
+        self.model = self._placed(model)
         self.sequences, self.steps = steps_of(task, training, tokens)
         self.step = 0
         self.optimiser = build_optimiser(self.model, training)
@@ -163,19 +163,14 @@ class Run:
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, buffers, optimiser moments and random states, by path; on the CPU, not shared with the run."""
-        named = {f"model/{name}": tensor for name, tensor in self._weights().items()}
-        for name, parameter in self.model.named_parameters():
-            moments = cast(Mapping[str, Tensor], self.optimiser.state.get(parameter, {}))
-            named |= {f"optimiser/{name}/{kind}": moment for kind, moment in moments.items()}
-        named |= {f"random/{name}": state for name, state in self.randomness.states.items()}
-        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in named.items()}
+        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self._named().items()}
 
     def restore(self, tensors: Mapping[str, Tensor], step: int) -> None:
         """Take over what `tensors` returned at `step`. CheckpointError, naming the tensor, if it is of another run."""
         for name, tensor in self._weights().items():
             kept = _found(tensors, f"model/{name}", tensor.shape)
             with torch.no_grad():
-                tensor.copy_(kept)
+                tensor.copy_(self._put(kept, tensor))
         for name, parameter in self.model.named_parameters():
             if f"optimiser/{name}/step" in tensors:
                 self.optimiser.state[parameter] = self._moments(tensors, name, parameter)
@@ -188,7 +183,23 @@ class Run:
         count = _found(tensors, f"optimiser/{name}/step", None).to(self.device)
         kinds = ("exp_avg", "exp_avg_sq")
         kept = {kind: _found(tensors, f"optimiser/{name}/{kind}", parameter.shape) for kind in kinds}
-        return {"step": count, **{kind: moment.to(parameter) for kind, moment in kept.items()}}
+        return {"step": count, **{kind: self._put(moment, parameter) for kind, moment in kept.items()}}
+
+    def _placed(self, model: nn.Module) -> nn.Module:
+        """A model where it is trained."""
+        return model.to(self.device)
+
+    def _put(self, whole: Tensor, place: Tensor) -> Tensor:
+        """What this process keeps of `whole` where it keeps `place`."""
+        return whole.to(place)
+
+    def _named(self) -> dict[str, Tensor]:
+        """The tensors that are kept, by path, as they are."""
+        named = {f"model/{name}": tensor for name, tensor in self._weights().items()}
+        for name, parameter in self.model.named_parameters():
+            moments = cast(Mapping[str, Tensor], self.optimiser.state.get(parameter, {}))
+            named |= {f"optimiser/{name}/{kind}": moment for kind, moment in moments.items()}
+        return named | {f"random/{name}": state for name, state in self.randomness.states.items()}
 
     def _weights(self) -> dict[str, Tensor]:
         """Every parameter once, under its first name, and the buffers that a state dict keeps."""
@@ -238,9 +249,13 @@ class Run:
         self.optimiser.zero_grad(set_to_none=True)
         loss = self._loss(tokens, places, answers)
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip or math.inf)
+        norm = self._clipped()
         self.optimiser.step()  # pyright: ignore[reportUnknownMemberType]
         return loss.detach(), norm
+
+    def _clipped(self) -> Tensor:
+        """The norm of all gradients before they were clipped."""
+        return nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip or math.inf)
 
     def _forward(self, tokens: Tensor) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half):

@@ -18,6 +18,7 @@ from archsearch.studies.training.graph import check_graphs
 from archsearch.studies.training.parallel import ParallelRun, Ranks, check_together
 from archsearch.studies.training.randomness import derive_seed
 from archsearch.studies.training.run import INITIALISATION, Run, Watch, typed_memory_errors
+from archsearch.studies.training.sharding import ShardedRun
 
 ModelBuilder = Callable[[Task], nn.Module]
 """A model for a task: tokens [B, T] int64 to logits [B, T, task.vocabulary]. Drawn from torch's seeded generator."""
@@ -254,12 +255,10 @@ class _Trial:
     def keep(self) -> None:
         """Write a checkpoint, of several processes the first; none goes on before it is written."""
         ranks = self.plan.ranks
-        if ranks is not None and not ranks.is_first:
-            ranks.wait()
-            return
         steps = {run.task.name: run.step for run in self.runs}
         tensors = {run.task.name: run.tensors() for run in self.runs}
-        write_trial(self.plan, self.checkpoints, State(self.fraction, self.seconds, steps, tensors))
+        if ranks is None or ranks.is_first:
+            write_trial(self.plan, self.checkpoints, State(self.fraction, self.seconds, steps, tensors))
         if ranks is not None:
             ranks.wait()
 
@@ -285,6 +284,7 @@ def _build_run(plan: Plan, entry: Entry) -> Run:
     """The run of an entry from its first step."""
     model = build_entry(plan, entry.task)
     given = (entry.task, model, plan.training, entry.tokens, plan.seed, plan.device)
-    return (
-        Run(*given, graphs=plan.graphs) if plan.ranks is None else ParallelRun(plan.ranks, *given, graphs=plan.graphs)
-    )
+    if plan.ranks is None:
+        return Run(*given, graphs=plan.graphs)
+    shared = ShardedRun if plan.ranks.shard else ParallelRun
+    return shared(plan.ranks, *given, graphs=plan.graphs)

@@ -27,10 +27,13 @@ from archsearch.typed_data import from_plain
 
 @dataclass(frozen=True, slots=True)
 class TrainingBody:
-    """Trains one model a task, side by side. threads: of the CPU. gpus: of one trial; 0 trains on the CPU."""
+    """Trains one model a task, side by side. threads: of the CPU. gpus: of one trial; 0 trains on the CPU. shard: as
+    `Resources` says.
+    """
 
     threads: int
     gpus: float = 0.0
+    shard: bool = False
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
