@@ -85,7 +85,7 @@ def config_of(device: str) -> TrialConfig:
     small = device == "cpu"
     model = Model(width=32, heads=1, layers=1) if small else Model(width=768, heads=6, layers=12)
     task = MqarOptions(length=32, pairs=4, vocabulary=64, evaluation=32, tokens=40_000)
-    large = MqarOptions(length=512, pairs=64, vocabulary=8192, evaluation=256, tokens=8_000_000)
+    large = MqarOptions(length=512, pairs=64, vocabulary=8192, evaluation=256, tokens=2_000_000)
     return TrialConfig(
         rule="gated_delta_net",
         tasks=Tasks(mqar=task if small else large),
