@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -26,9 +27,14 @@ STEPPED = 1024
 Gate = Literal["swish", "sigmoid", "none"]
 
 
-def convolution(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Each channel of x [R, B, T, C] under its own filter of W tokens up to its own, weight [R, C, W], bias [R, C]."""
-    return cast(Tensor, cast(Any, _Convolution).apply(x.contiguous(), weight.contiguous(), bias))
+def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """Each channel of x [R, B, T, C] under its own filter of W tokens up to its own, weight [R, C, W], bias [R, C].
+
+    Returns neighbouring channels apart, [B, T, R, n] for every n of `sizes`, as heads of replicas stand side by side.
+    """
+    rows = x if x.stride(3) == 1 else x.contiguous()
+    filters = weight.contiguous()
+    return cast(Any, _Convolution).apply(rows, filters, None if bias is None else bias.contiguous(), sizes)
 
 
 def cross_entropy(logits: Tensor, answers: Tensor) -> Tensor:
@@ -67,32 +73,42 @@ def adamw(gradients: Tensor, weights: Tensor, mean: Tensor, square: Tensor, deca
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        taps = weight.shape[2]
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]
+    ) -> tuple[Tensor, ...]:
         replicas, sequences, tokens, channels = x.shape
-        y = torch.empty_like(x)
-        grid = (replicas * sequences, _blocks(channels, TILE[1]), _blocks(tokens, TILE[0]))
-        tensors = (x, weight, None if bias is None else bias.contiguous(), y)
-        tiles = {"W": taps, "BT": TILE[0], "BC": TILE[1]}
-        launched(programs.convolve, grid, *tensors, sequences, tokens, channels, **tiles)
+        taps = weight.shape[2]
+        found: list[Tensor] = []
+        for part in _parts(sizes):
+            own, y = x[..., part], x.new_empty(sequences, tokens, replicas, part.stop - part.start)
+            tensors = (own, weight[:, part], None if bias is None else bias[:, part], y)
+            steps = (*_steps(own), *_steps(y.permute(2, 0, 1, 3)))
+            grid = (replicas * sequences, _blocks(y.shape[3], TILE[1]), _blocks(tokens, TILE[0]))
+            tiles = {"W": taps, "BT": TILE[0], "BC": TILE[1]}
+            launched(programs.convolve, grid, *tensors, sequences, tokens, y.shape[3], *steps, channels, **tiles)
+            found.append(y)
         ctx.save_for_backward(x, weight)
-        ctx.biased = bias is not None
-        return y
+        ctx.biased, ctx.sizes = bias is not None, sizes
+        return tuple(found)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
-        taps, d_y = weight.shape[2], d_y.contiguous()
-        replicas, sequences, tokens, channels = d_y.shape
-        d_x = torch.empty_like(x)
+        replicas, sequences, tokens, channels = x.shape
+        taps = weight.shape[2]
+        d_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         d_weight = x.new_empty(replicas, sequences, channels, taps, dtype=torch.float32)
-        grid = (replicas * sequences, _blocks(channels, TILE_BACK[1]))
-        tiles = {"W": taps, "WP": _power(taps), "BT": TILE_BACK[0], "BC": TILE_BACK[1]}
-        tensors = (x, weight, d_y, d_x, d_weight)
-        launched(programs.convolve_back, grid, *tensors, sequences, tokens, channels, **tiles)
-        d_bias = d_y.sum((1, 2), dtype=torch.float32).to(weight.dtype) if ctx.biased else None
-        return d_x, d_weight.sum(1).to(weight.dtype), d_bias
+        tiles = {"W": taps, "BT": TILE_BACK[0], "BC": TILE_BACK[1]}
+        for part, d_y in zip(_parts(ctx.sizes), slopes, strict=True):
+            size, d_y = part.stop - part.start, d_y.contiguous().permute(2, 0, 1, 3)
+            tensors = (x[..., part], weight[:, part], d_y, d_x[..., part], d_weight[:, :, part])
+            steps = (*_steps(tensors[0]), *_steps(d_y), *_steps(tensors[3]))
+            grid = (replicas * sequences, _blocks(size, TILE_BACK[1]))
+            launched(programs.convolve_back, grid, *tensors, sequences, tokens, size, *steps, channels, **tiles)
+        sums = [slope.sum((0, 1), dtype=torch.float32) for slope in slopes] if ctx.biased else []
+        d_bias = torch.cat(sums, 1).to(weight.dtype) if sums else None
+        return d_x, d_weight.sum(1).to(weight.dtype), d_bias, None
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -154,6 +170,16 @@ def launched(kernel: Any, grid: tuple[int, ...], *given: Any, **tiles: Any) -> N
     """One program a place of the grid, on the device of the tensors."""
     with torch.cuda.device_of(given[0]):
         kernel[grid](*given, **tiles, num_warps=4)
+
+
+def _parts(sizes: tuple[int, ...]) -> list[slice]:
+    ends = list(itertools.accumulate(sizes))
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _steps(x: Tensor) -> tuple[int, int, int]:
+    """From replica to replica, sequence to sequence, token to token of [R, B, T, n]."""
+    return x.stride(0), x.stride(1), x.stride(2)
 
 
 def _row_tiles(width: int) -> dict[str, int]:

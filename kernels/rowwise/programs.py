@@ -12,59 +12,74 @@ import triton.language as tl
 
 
 @triton.jit
-def convolve(x, weight, bias, y, sequences, tokens, channels, W: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr):
-    """y[n, t, c] = sum_w weight[g, c, w] x[n, t - W + 1 + w, c] + bias[g, c], g = n // sequences; x, y [N, T, C].
+def convolve(
+    x, weight, bias, y, sequences, tokens, channels, x_replica, x_sequence, x_token, y_replica, y_sequence, y_token,
+    filters, W: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """y[g, s, t, c] = sum_w weight[g, c, w] x[g, s, t - W + 1 + w, c] + bias[g, c]; before its first token x is 0.
 
-    Before its first token x is 0.
+    Each of x and y has its own steps from replica to replica g, sequence to sequence s, token to token t; filters: from
+    one replica's filters to the next one's.
     """
-    n = tl.program_id(0).to(tl.int64)
+    n = tl.program_id(0)
+    g, s = (n // sequences).to(tl.int64), (n % sequences).to(tl.int64)
     column = tl.program_id(1) * BC + tl.arange(0, BC)
     token = tl.program_id(2) * BT + tl.arange(0, BT)
     there = column < channels
     mask = (token < tokens)[:, None] & there[None, :]
-    filters = (n // sequences) * channels + column
+    own = g * filters + column
     total = tl.zeros((BT, BC), tl.float32)
     if bias is not None:
-        total += tl.load(bias + filters, mask=there, other=0.0).to(tl.float32)[None, :]
-    rows = x + n * tokens * channels + column[None, :]
+        total += tl.load(bias + own, mask=there, other=0.0).to(tl.float32)[None, :]
+    rows = x + g * x_replica + s * x_sequence + column[None, :]
     for w in tl.static_range(W):
-        tap = tl.load(weight + filters * W + w, mask=there, other=0.0).to(tl.float32)
+        tap = tl.load(weight + own * W + w, mask=there, other=0.0).to(tl.float32)
         source = token - (W - 1) + w
         within = mask & (source >= 0)[:, None]
-        total += tap[None, :] * tl.load(rows + source[:, None] * channels, mask=within, other=0.0).to(tl.float32)
-    place = n * tokens * channels + token[:, None] * channels + column[None, :]
+        total += tap[None, :] * tl.load(rows + source[:, None] * x_token, mask=within, other=0.0).to(tl.float32)
+    place = g * y_replica + s * y_sequence + token[:, None] * y_token + column[None, :]
     tl.store(y + place, total.to(y.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def convolve_back(
     x, weight, d_y, d_x, d_weight, sequences, tokens, channels,
-    W: tl.constexpr, WP: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
+    x_replica, x_sequence, x_token, y_replica, y_sequence, y_token, d_replica, d_sequence, d_token, filters,
+    W: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """d_x[n, t, c] = sum_w weight[g, c, w] d_y[n, t + W - 1 - w, c]; d_weight [N, C, W] float32, of each sequence."""
-    n = tl.program_id(0).to(tl.int64)
+    """d_x[g, s, t, c] = sum_w weight[g, c, w] d_y[g, s, t + W - 1 - w, c].
+
+    d_weight [g, s, filters, W] float32, of each sequence apart. x, d_y, d_x have steps of their own, as in `convolve`.
+    """
+    n = tl.program_id(0)
+    g, s = (n // sequences).to(tl.int64), (n % sequences).to(tl.int64)
     column = tl.program_id(1) * BC + tl.arange(0, BC)
     there = column < channels
-    tap_number = tl.arange(0, WP)
-    filters = (n // sequences) * channels + column
-    found = tl.zeros((BC, WP), tl.float32)
+    own = g * filters + column
+    found, taps = (), ()
+    for w in tl.static_range(W):
+        found += (tl.zeros((BT, BC), tl.float32),)
+        taps += (tl.load(weight + own * W + w, mask=there, other=0.0).to(tl.float32),)
+    rows = x + g * x_replica + s * x_sequence + column[None, :]
+    slopes = d_y + g * y_replica + s * y_sequence + column[None, :]
+    results = d_x + g * d_replica + s * d_sequence + column[None, :]
     for i in range(tl.cdiv(tokens, BT)):
         row = i * BT + tl.arange(0, BT)
         mask = (row < tokens)[:, None] & there[None, :]
-        place = n * tokens * channels + row[:, None] * channels + column[None, :]
-        given = tl.load(x + place, mask=mask, other=0.0).to(tl.float32)
+        given = tl.load(rows + row[:, None] * x_token, mask=mask, other=0.0).to(tl.float32)
         total = tl.zeros((BT, BC), tl.float32)
+        sums = ()
         for w in tl.static_range(W):
             token = row + (W - 1 - w)
             within = (token < tokens)[:, None] & there[None, :]
-            at = n * tokens * channels + token[:, None] * channels + column[None, :]
-            slope = tl.load(d_y + at, mask=within, other=0.0).to(tl.float32)
-            tap = tl.load(weight + filters * W + w, mask=there, other=0.0).to(tl.float32)
-            total += tap[None, :] * slope
-            found += tl.where((tap_number == w)[None, :], tl.sum(slope * given, 0)[:, None], 0.0)
-        tl.store(d_x + place, total.to(d_x.dtype.element_ty), mask=mask)
-    cell = (n * channels + column)[:, None] * W + tap_number[None, :]
-    tl.store(d_weight + cell, found, mask=there[:, None] & (tap_number < W)[None, :])
+            slope = tl.load(slopes + token[:, None] * y_token, mask=within, other=0.0).to(tl.float32)
+            total += slope * taps[w][None, :]
+            sums += (found[w] + slope * given,)
+        found = sums
+        tl.store(results + row[:, None] * d_token, total.to(d_x.dtype.element_ty), mask=mask)
+    cell = (n.to(tl.int64) * filters + column) * W
+    for w in tl.static_range(W):
+        tl.store(d_weight + cell + w, tl.sum(found[w], 0), mask=there)
 
 
 @triton.jit

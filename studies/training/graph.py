@@ -12,8 +12,8 @@ from archsearch.errors import ConfigError
 
 T = TypeVar("T")
 
-StepFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Tokens and targets [B, T] on the device to two results on the device, without waiting for it."""
+StepFunction = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Tokens [B, T], labelled places and answers [M] to two results on the device, without waiting for it."""
 EAGER = 3
 """Calls before the capture: they compile kernels and make what lives on, the optimiser's moments among it."""
 
@@ -22,6 +22,12 @@ def check_graphs(device: torch.device, *, graphs: bool) -> None:
     """ConfigError for graphs on a device that has none."""
     if graphs and device.type != "cuda":
         raise ConfigError(f"graphs need a CUDA device; got {device}; leave graphs out")
+
+
+def check_alone(processes: int) -> None:
+    """ConfigError for graphs of a trial that has several processes."""
+    if processes > 1:
+        raise ConfigError("graphs need one process a trial; leave graphs out or give a trial one GPU")
 
 
 class Replay(Generic[T]):
@@ -78,14 +84,16 @@ class Replayed:
     def __init__(self, step: StepFunction, device: torch.device) -> None:
         """`step` changes tensors of `device` in place and reads nothing else that changes but its batch."""
         self._step, self._device = step, device
-        self._given: tuple[Tensor, Tensor] | None = None
+        self._given: tuple[Tensor, Tensor, Tensor] | None = None
         self._replay = Replay(self._change, device)
 
-    def __call__(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, tokens: Tensor, places: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
         """The results of one step for a batch on any device."""
+        batch = (tokens, places, answers)
         if self._given is None:
-            self._given = torch.empty_like(tokens, device=self._device), torch.empty_like(targets, device=self._device)
-        for kept, given in zip(self._given, (tokens, targets), strict=True):
+            room = [torch.empty_like(tensor, device=self._device) for tensor in batch]
+            self._given = room[0], room[1], room[2]
+        for kept, given in zip(self._given, batch, strict=True):
             kept.copy_(given, non_blocking=True)
         first, second = self._replay()
         return first.clone(), second.clone()

@@ -22,15 +22,19 @@ from archsearch.studies.training.together.structure import structure_of
 from archsearch.studies.training.trial import ModelBuilder, Plan, train_trial
 from archsearch.studies.training.validity import require_valid
 from archsearch.studies.workers.clerk import Clerk
+from archsearch.studies.workers.node import keep_kernels_here
 from archsearch.typed_data import from_plain
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBody:
-    """Trains one model a task, side by side. threads: of the CPU. gpus: of one trial; 0 trains on the CPU."""
+    """Trains one model a task, side by side. threads: of the CPU. gpus: of one trial; 0 trains on the CPU. shard: as
+    `Resources` says.
+    """
 
     threads: int
     gpus: float = 0.0
+    shard: bool = False
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
@@ -49,6 +53,7 @@ class TrainingBody:
 
     def settle_in(self, trials: int = 1, *, alone: bool = False) -> None:
         """Take the threads and the share of the GPU's memory that so many trials in this process have; alone: all."""
+        keep_kernels_here()
         torch.set_num_threads(self.threads)
         if 0 < self.gpus < 1:
             torch.cuda.set_per_process_memory_fraction(1.0 if alone else min(1.0, trials * self.gpus))

@@ -20,7 +20,7 @@ from archsearch.errors import StudyError, described
 from archsearch.studies.workers.body import TrainingBody
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.crew import gathered, has_result, structure_at, work_together
-from archsearch.studies.workers.executor import Departure, Resources
+from archsearch.studies.workers.executor import Departure, Resources, members
 
 CONTEXT = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
 CLOSING_SECONDS = 10.0
@@ -55,7 +55,7 @@ class LocalExecutor:
         self._body = TrainingBody(resources.cpus, share)
         self._devices = list(range(devices)) if share else [-1]
         self._fits = _fits(a_device * len(self._devices), resources, share)
-        self._together = resources.together or (a_device if share else 1)
+        self._together = members(resources, share)
         self._came: list[Assignment] = []
         self._idle: list[_Worker] = []
         self._busy: list[_Worker] = []

@@ -29,10 +29,9 @@ def main(width: int) -> None:
     half: Any = {"dtype": torch.bfloat16, "device": "meta"}
     wide: Any = {"dtype": torch.float32, "device": "meta"}
     kept: Any = Context()
-    y = calls._Convolution.forward(
-        kept, torch.empty(8, 64, 256, 4 * width, **half), torch.empty(8, 4 * width, 4, **wide), None
-    )
-    calls._Convolution.backward(kept, y)
+    x, weight = torch.empty(8, 64, 256, 6 * width, **half)[..., : 4 * width], torch.empty(8, 4 * width, 4, **wide)
+    slopes = calls._Convolution.forward(kept, x, weight, None, (width, 3 * width))
+    calls._Convolution.backward(kept, *slopes)
     kept = Context()
     answers = torch.empty(16384, dtype=torch.int64, device="meta")
     losses = calls._CrossEntropy.forward(kept, torch.empty(16384, 64 * width, **half), answers)

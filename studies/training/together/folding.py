@@ -21,11 +21,14 @@ from archsearch.mixers.layer.attention import ConvolutionMixer
 from archsearch.mixers.layer.convolution import ShortConvolution
 from archsearch.mixers.layer.mixer import Mixer
 from archsearch.mixers.layer.output import Finish, Output
+from archsearch.mixers.layer.shapes import parted
 from archsearch.mixers.models.blocks import Block
 from archsearch.mixers.models.language_model import LanguageModel
 
 BATCHED_LAYERS = frozenset({"rule", "conv"})
 """Entries of a model's pattern that are batched over replicas."""
+ALIGNMENT = 8
+"""Rows of fused projections, and so channels of what they give, begin at multiples of this."""
 FUSED_GATES = ("swish", "sigmoid", "none")
 
 
@@ -48,6 +51,7 @@ def fold(model: LanguageModel) -> LanguageModel:
         if isinstance(block.mixer, Mixer):
             block.mixer.compiled = cast(CompiledRule, FoldedRule(block.mixer.compiled))
             block.mixer.output.finish = _finish_of(block.mixer.output)
+            block.mixer.alignment = ALIGNMENT
     for module in model.modules():
         if isinstance(module, ShortConvolution):
             module.whole = _whole_of(module)
@@ -187,22 +191,22 @@ class _GatedNorm(torch.autograd.Function):
         return calls.gated_norm(rows, gates, weights, eps, kind, out), 0
 
 
-def _whole_of(convolution: ShortConvolution) -> Callable[[Tensor], Tensor]:
+def _whole_of(convolution: ShortConvolution) -> Callable[[Tensor, tuple[int, ...]], tuple[Tensor, ...]]:
     """The convolution of whole sequences [B, T, C] as one kernel, which takes tokens as they lie."""
 
-    def whole(x: Tensor) -> Tensor:
+    def whole(x: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
         if not choice.applies(x):
-            return convolution.unpacked(x)
-        return cast(Tensor, cast(Any, _Whole).apply(x, convolution.weight, convolution.bias))
+            return parted(convolution(x), sizes)
+        return cast(Any, _Whole).apply(x, convolution.weight, convolution.bias, sizes)
 
     return whole
 
 
 class _Whole(torch.autograd.Function):
-    """(x [B, T, C], weight [C, W], bias [C] or None) -> [B, T, C]; only its mapped form is made."""
+    """(x [B, T, C], weight [C, W], bias [C] or None, sizes) -> [B, T, n] of each size; only its mapped form is made."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """A single replica has no need of this."""
         raise NotImplementedError("a folded convolution runs under torch.func.vmap alone")
 
@@ -212,14 +216,19 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, bias: Tensor | None
-    ) -> tuple[Tensor, int]:
+        info: Any,
+        in_dims: tuple[Any, ...],
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        sizes: tuple[int, ...],
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         """Each replica under its own filters."""
         from archsearch.kernels.rowwise import calls
 
         rows, filters = x.movedim(cast(int, in_dims[0]), 0), weight.movedim(cast(int, in_dims[1]), 0)
         shift = None if bias is None else bias.movedim(cast(int, in_dims[2]), 0)
-        return calls.convolution(rows, filters, shift), 0
+        return calls.convolution(rows, filters, shift, sizes), (2,) * len(sizes)
 
 
 class _Normal(torch.autograd.Function):

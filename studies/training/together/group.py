@@ -250,7 +250,7 @@ class _Group:
             ready = [self._stack_of(name, trials, rows) for name in self.models]
         self.stacked = trials
         if self.device.type == "cuda" and not all(ready) and rows not in self.compiled:
-            with self.times.spent("compiling"):
+            with training_on(self.device), self.times.spent("compiling"):
                 for stack in self.stacks.values():
                     stack.prepare()
                 torch.cuda.synchronize(self.device)
@@ -303,12 +303,12 @@ class _Group:
         self, trials: list[_Trial], target: float, seconds: float, values: list[dict[str, float] | Exception]
     ) -> None:
         """Record and keep what was found, and part with those that have a fault."""
-        for stack in self.stacks.values():
-            stack.save()
         for trial in trials:
             trial.fraction = target
             trial.seconds += seconds
         with self.times.spent("keeping"), ThreadPoolExecutor(max_workers=KEEPING_THREADS) as pool:
+            for stack in self.stacks.values():
+                stack.save()
             ended = list(pool.map(_recorded, trials, values))
         for trial, error in zip(trials, ended, strict=True):
             if error is not None:

@@ -1,6 +1,7 @@
 """AdamW over replicas as rows of one matrix, each row with its own rates, clipped by its own norm."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class RowAdamW:
     def load(self, trainings: Sequence[Training], rows: Sequence[Sequence[Tensor]], count: int) -> None:
         """Take over weights, mean and square [P] of each row, after `count` steps; all tensors stay where they are."""
         for kept, given in zip((self.weights, self.mean, self.square), zip(*rows, strict=True), strict=True):
-            torch.stack(list(given), out=kept)
+            kept.copy_(torch.stack(list(given)))
         self.count.fill_(float(count))
         columns = (
             (self._decay, [training.weight_decay for training in trainings]),
@@ -41,7 +42,7 @@ class RowAdamW:
 
     def step(self, gradients: Tensor, rates: Tensor) -> Tensor:
         """One step by gradients [R, P], which are overwritten, at rates [R]; the norms before clipping [R]."""
-        norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+        norms = cast(Tensor, torch.linalg.vector_norm(gradients, dim=1, keepdim=True))
         shrink = (self._clip / (norms + 1e-6)).clamp_(max=1.0)
         self.count += 1
         beta1, beta2 = self._betas

@@ -54,9 +54,9 @@ class Stack:
     """
 
     def __init__(self, model: LanguageModel, lanes: Sequence[Lane], rows: int, course: Course) -> None:
-        """model: folded, on the lanes' device; its own parameters are not used."""
+        """model: folded, on the device that trains; its own parameters are not used."""
         self.rows = rows
-        self.layout, self.device = lanes[0].layout, lanes[0].weights.device
+        self.layout, self.device = lanes[0].layout, next(model.parameters()).device
         self._model = _Hidden(model)
         self._optimiser = RowAdamW(self.layout.decay_mask(), rows, self.device)
         self._gradients = torch.zeros_like(self._optimiser.weights)
@@ -114,8 +114,10 @@ class Stack:
     def save(self) -> None:
         """Bring the lanes' own rows up to date."""
         held = self._optimiser
+        count = len(self.lanes)
+        kept = [x[:count].to("cpu", copy=True) for x in (held.weights, held.mean, held.square)]
         for i, lane in enumerate(self.lanes):
-            lane.weights, lane.mean, lane.square = (x[i].clone() for x in (held.weights, held.mean, held.square))
+            lane.weights, lane.mean, lane.square = (rows[i] for rows in kept)
             lane.step = self.step
 
     def logits(self, tokens: Tensor) -> Tensor:
