@@ -52,7 +52,8 @@ def run_trial(
 ) -> Result:
     """Train the trial, or go on with it from its newest checkpoint; its result, which is kept in its directory too.
 
-    announce: told of every evaluation in words. on_begin: called once nothing is refused. Errors: ConfigError, RuleError, BackendError, TaskError before
+    announce: told of every evaluation in words. on_begin: called once nothing is refused.
+    Errors: ConfigError, RuleError, BackendError, TaskError before
     anything is written; StudyError if the directory holds another trial or the machine fails, StudyLockedError if
     another process trains it. A trial that ends as unstable or out of memory has a result that says so.
     """
