@@ -119,8 +119,13 @@ def check(source: str, overrides: Sequence[str], *, points: int, json: bool) -> 
 def train(config: str, overrides: Sequence[str]) -> None:
     """Train the trial that a YAML file asks for, or go on with it; StudyError if it ends without its whole budget."""
     trial = read_trial(Path(config), overrides)
-    console.print(f"Trial in {trial.directory}: {trial.rule.splitlines()[0]}")
-    result = run_trial(trial, lambda tokens: shown_progress(console, tokens), console.print)
+    with asked_in(config):
+        result = run_trial(
+            trial,
+            lambda tokens: shown_progress(console, tokens),
+            console.print,
+            lambda: console.print(f"Trial in {trial.directory}: {trial.rule.splitlines()[0]}"),
+        )
     if result.outcome is not Outcome.COMPLETE:
         raise StudyError(f"the trial in {trial.directory} ended as {result.outcome.value}: {result.message}")
     for name, task in trial.tasks.build().items():

@@ -112,7 +112,7 @@ def _module(trained: Trained, name: str | None) -> Module:
     config, rule = trained.config, read_rule(trained.config.rule)
     known = next((zoo_name for zoo_name in rules if rules[zoo_name].hash == rule.hash), rule.name)
     return Module(
-        name=name or known,
+        name=known if name is None else name,
         rule=Rule(known, *rule.steps),
         layer=layer_of(rule, config.layer),
         width=config.model.width,

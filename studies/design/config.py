@@ -159,5 +159,9 @@ def read_study_config(directory: Path, overrides: Sequence[str] = ()) -> StudyCo
             f"{path} is gone: restore it from a copy of the study, or go on with the study's own file: "
             "archsearch study run CONFIG"
         )
+    if any(override.partition("=")[0] == "directory" for override in overrides):
+        raise ConfigError(
+            f"directory must be left out: the study lies in {directory}; move it there, or begin a new one"
+        )
     config = read_config(StudyConfig, path, overrides)
     return dataclasses.replace(config, directory=directory)

@@ -4,6 +4,8 @@ Everything it knows can be read back from the study's directory, so beginning an
 `Driver.run` first settles what an earlier driver left, then loops until enough trials have ended.
 """
 
+import hashlib
+import json
 import statistics
 import time
 from collections import deque
@@ -12,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from archsearch.holes import Choose, Chosen
+from archsearch.errors import ArchsearchError, first_line
+from archsearch.holes import Choose, Chosen, Hole
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import Measurement, Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.origins import PROPOSAL
@@ -209,6 +212,8 @@ class Driver:
             self._tell(number, result)
         elif proposal.get("missed") and proposal.get("duplicate_of") is None:
             self._end(number, Outcome.OVER_BUDGET, missed_words(proposal["missed"]))
+        elif proposal.get("broken") and proposal.get("duplicate_of") is None:
+            self._end(number, Outcome.COMPILE_ERROR, str(proposal["broken"]))
         else:
             self._queue_or_end(number, proposal.get("duplicate_of"))
 
@@ -299,26 +304,42 @@ class Driver:
         number.
         """
         number = int(trial.number)
-        point = self.resolve(self.suggest(trial))
-        earlier = self._variants.get(point.variant_hash)
+        variant, drawn = self._drawn(trial)
+        earlier = self._variants.get(variant)
         origin, leader = self.proposals.origin(number), self.proposals.leader(number)
         seed = None
         if earlier is not None and origin == PROPOSAL and leader is None:
-            seed = self._next_seed(point.variant_hash, earlier)
+            seed = self._next_seed(variant, earlier)
         record: dict[str, object] = {
             "number": number,
             "origin": origin,
             "sampler": sampler if origin == PROPOSAL and leader is None else "enqueued",
             "leader": leader,
             "duplicate_of": earlier if seed is None else None,
-            "variant_hash": point.variant_hash,
-            **point.record(),
+            "variant_hash": variant,
+            **drawn,
             **({} if seed is None else {"replicate_of": earlier, "seed": seed}),
         }
         self.directory.trial(number).write_proposal(record)
         self._remember(number, record)
         self._enqueue_companions(number, record)
         return number
+
+    def _drawn(self, trial: Any) -> tuple[str, dict[str, object]]:
+        """The variant's hash and the point's record; of choices that make no point, the choices and why."""
+        choices: dict[str, Chosen] = {}
+        choose = self.suggest(trial)
+
+        def note(path: str, hole: Hole) -> Chosen:
+            choices[path] = choose(path, hole)
+            return choices[path]
+
+        try:
+            point = self.resolve(note)
+        except ArchsearchError as error:
+            spelled = json.dumps(choices, sort_keys=True)
+            return hashlib.sha256(spelled.encode()).hexdigest(), {"choices": choices, "broken": first_line(error)}
+        return point.variant_hash, point.record()
 
     def _next_seed(self, variant: str, first: int) -> int | None:
         """The seed of the next trial of a variant; None if it is not to have one, or its rule has failed."""

@@ -21,7 +21,7 @@ from archsearch.studies.files.origins import IMPORT
 from archsearch.studies.search.proposals import STUDY_NAME, Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.samplers import SamplerKind, grid
-from archsearch.studies.search.storage import JOURNAL, open_storage, without_password
+from archsearch.studies.search.storage import JOURNAL, is_there, open_storage, without_password
 from archsearch.studies.workers.executor import Executor, WorkersLost
 
 
@@ -58,6 +58,8 @@ def carry_out(
     points = grid(resolve, plan.sampler, plan.seed) if plan.sampler.kind is SamplerKind.GRID else None
     _check_own(directory)
     if storage != JOURNAL:
+        if directory.exists() and directory.trials() and not is_there(storage):
+            raise _unknown(directory, without_password(storage), 0)
         open_storage(storage, directory.journal).close()  # a wrong URL is told of before anything is written
     _make(directory)
     way_out = f"archsearch study resume --force-unlock {quote(str(directory.path))}"
@@ -159,10 +161,15 @@ def _check_storage(directory: StudyDirectory, proposals: Proposals, storage: str
         raise StudyError(f"trial {told[0]} has ended, but {gone} is gone: restore it from a copy of the study")
     if kept and max(kept) >= proposals.count():
         where = directory.journal if storage == JOURNAL else without_password(storage)
-        raise StudyError(
-            f"{directory.path} holds trial {max(kept)}, but {where} knows {counted(proposals.count(), 'trial')} of it; "
-            "name the storage that the study was begun with"
-        )
+        raise _unknown(directory, str(where), proposals.count())
+
+
+def _unknown(directory: StudyDirectory, where: str, count: int) -> StudyError:
+    """Of a storage that knows too few of a study's trials."""
+    return StudyError(
+        f"{directory.path} holds trial {max(directory.trials())}, but {where} knows {counted(count, 'trial')} of it; "
+        "name the storage that the study was begun with"
+    )
 
 
 def _check_own(directory: StudyDirectory) -> None:

@@ -44,10 +44,16 @@ def read_trial(path: Path, overrides: Sequence[str] = ()) -> TrialConfig:
     return config if config.directory is not None else replace(config, directory=Path("runs") / path.stem)
 
 
-def run_trial(config: TrialConfig, show: Show, announce: Callable[[str], None]) -> Result:
+def run_trial(
+    config: TrialConfig,
+    show: Show,
+    announce: Callable[[str], None],
+    on_begin: Callable[[], None] = lambda: None,
+) -> Result:
     """Train the trial, or go on with it from its newest checkpoint; its result, which is kept in its directory too.
 
-    announce: told of every evaluation in words. Errors: ConfigError, RuleError, BackendError, TaskError before
+    announce: told of every evaluation in words. on_begin: called once nothing is refused.
+    Errors: ConfigError, RuleError, BackendError, TaskError before
     anything is written; StudyError if the directory holds another trial or the machine fails, StudyLockedError if
     another process trains it. A trial that ends as unstable or out of memory has a result that says so.
     """
@@ -60,6 +66,7 @@ def run_trial(config: TrialConfig, show: Show, announce: Callable[[str], None]) 
     trial = TrialDirectory(config.directory)
     _begin_or_compare(trial, config)
     with driver_lock(trial.path / "trial.lock"):
+        on_begin()
         done = trial.result()
         if done is not None and done.outcome is Outcome.COMPLETE:
             return done

@@ -37,6 +37,7 @@ from archsearch.studies.tasks.direction import Direction
 
 LEAST_POOL = 60
 LEAST_STUDIES = 200
+MOST_STUDIES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class Setting:
         for name, value, least in (("studies", self.studies, 1), ("finalists", self.finalists, 1)):
             if value < least:
                 raise ConfigError(f"{name} must be >= {least}; got {value}")
+        if self.studies > MOST_STUDIES:
+            raise ConfigError(f"studies must be <= {MOST_STUDIES:,}; got {self.studies:,}")
         if self.seeds < STRICTNESS.seeds:
             raise ConfigError(f"seeds must be >= {STRICTNESS.seeds}, as a verdict asks for; got {self.seeds}")
 

@@ -77,6 +77,14 @@ def read_pool(path: Path) -> Pool:
     with records.read_as_written(path):
         records.check_kinds(record, {"rule": str, "seeds": list, "objectives": dict, "setting": dict})
         objectives = cast(Mapping[str, Mapping[str, Any]], record["objectives"])
+        seeds = cast(list[object], record["seeds"])
+        for name, each in objectives.items():
+            if not all(type(value) in records.NUMBER for value in each["values"]):
+                raise ValueError(f"values of {name} that are no numbers")
+            if len(each["values"]) != len(seeds):
+                raise ValueError(f"{len(each['values'])} values of {name} for {len(seeds)} seeds")
+        if not objectives:
+            raise ValueError("no objectives")
         return Pool(
             rule=str(record["rule"]),
             seeds=cast(list[int], record["seeds"]),

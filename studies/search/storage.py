@@ -97,6 +97,13 @@ def check_storage(url: str) -> None:
             engine.dispose()
 
 
+def is_there(url: str) -> bool:
+    """Whether a database may hold something: a file that does not exist holds nothing."""
+    with _answering(url):
+        place = make_url(url)
+    return place.get_backend_name() != "sqlite" or Path(str(place.database).removeprefix("file:")).exists()
+
+
 @contextlib.contextmanager
 def _answering(url: str) -> Generator[None]:
     """A block in which a database is opened; StudyError for one that cannot be."""

@@ -17,6 +17,8 @@ from archsearch.spaces.options import Budget, Training
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Task
 
+MOST_THREADS = 1_024
+
 MOST_EVALUATIONS = 1_000
 """Each reads all held-out data and writes a checkpoint."""
 
@@ -54,8 +56,8 @@ class TrialConfig:
         """Refuse numbers out of range and a task without a budget."""
         if self.seed < 0:
             raise ConfigError(f"seed must be >= 0; got {self.seed}")
-        if self.threads < 1:
-            raise ConfigError(f"threads must be >= 1; got {self.threads}")
+        if not 1 <= self.threads <= MOST_THREADS:
+            raise ConfigError(f"threads must be in 1 .. {MOST_THREADS:,}; got {self.threads:,}")
         check_evaluations(self.evaluations)
         task_tokens(self.tasks, self.budget)
 

@@ -13,9 +13,10 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from archsearch.errors import StudyError
+from archsearch.errors import RuleError, StudyError
 from archsearch.holes import Choose, OneOf
 from archsearch.studies.engine.driver import BugError, Patience
+from archsearch.studies.evidence.rows import read_evidence
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import read_decisions
 from archsearch.studies.files.directory import StudyDirectory
@@ -305,6 +306,27 @@ def test_a_record_of_the_journal_that_means_nothing_is_named(run: Run, tmp_path:
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(records.DamagedError, match=r"optuna.journal must hold JSON objects; .* lacks what was written"):
         run(trials=4)
+
+
+def test_choices_that_make_no_point_are_told_and_the_study_goes_on(run: Run, toy: ModuleType, tmp_path: Path) -> None:
+    kinds = ("a", "b", "c")
+
+    def resolve(choose: Choose) -> Any:
+        label = str(choose("kind", OneOf(kinds, kinds)))
+        if label == "b":
+            raise RuleError("a rule must read once; got none\n  where it stands")
+        return toy.ToyPoint({"kind": label, "kind=down/rate": (1 + kinds.index(label)) / 10})
+
+    run(trials=30, plan=toy.plan(baselines={}), **{"resolve": resolve})
+    ends = outcomes(tmp_path / "study")
+    assert sorted(end for end in ends if end != "duplicate") == ["compile_error", "complete", "complete"]
+    failed = StudyDirectory(tmp_path / "study").trial(ends.index("compile_error"))
+    result = failed.result()
+    assert result is not None and result.message == "a rule must read once; got none"
+    assert told(tmp_path / "study")[ends.index("compile_error")].state is TrialState.PRUNED
+    assert [row.name for row in read_evidence(StudyDirectory(tmp_path / "study")).judged], "readers take it"
+    run(trials=30, plan=toy.plan(baselines={}), **{"resolve": resolve})
+    assert outcomes(tmp_path / "study") == ends
 
 
 def test_a_stale_worker_is_shut_out_by_the_fence(run: Run, toy: ModuleType, tmp_path: Path) -> None:

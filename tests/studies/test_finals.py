@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,26 @@ def test_a_trial_of_an_entrant_is_no_baseline_and_its_card_shows_those_of_its_se
     row = next(row for row in evidence.rows if row.entrant != "gated_delta_net" and row.seed == 1002)
     results = find_trained(finals.trial(row.number).path).origin.results
     assert [result["variant"] for result in results] == [row.name, "gated_delta_net, seed 1002"]
+
+
+def test_finals_of_a_search_with_trials_to_come_say_how_many_and_go_on_if_asked(
+    search: StudyDirectory, tmp_path: Path
+) -> None:
+    shutil.copytree(search.path, tmp_path / "short", ignore=shutil.ignore_patterns("finals", "aa"))
+    path = tmp_path / "short/config.yaml"
+    path.write_text(path.read_text().replace("trials: 2\n", "trials: 20\n"))
+    with pytest.raises(StudyError) as error:
+        finals_config(tmp_path / "short")
+    place = tmp_path / "short"
+    assert str(error.value) == (
+        f"finals need a finished search; 6 of the 42 trials of {place} have ended: go on with "
+        f"archsearch study resume {place}, or take it as it is: archsearch study finals {place} trials=2"
+    )
+    assert finals_config(tmp_path / "short", ["trials=2"]).entrants == finals_config(search.path).entrants
+    StudyDirectory(place).write_spent(3)
+    assert finals_config(place).entrants, "a spent space has no more trials"
+    found = read_status(StudyDirectory(place))
+    assert (found.ended, found.wanted, found.spent) == (6, 6, True)
 
 
 def test_finals_are_gone_on_with_and_never_begun_twice(search: StudyDirectory, finals: StudyDirectory) -> None:

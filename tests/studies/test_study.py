@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import archsearch
+from archsearch.cli import main
 from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError, StudyError
 from archsearch.studies import commands
 from archsearch.studies.design.config import StudyConfig, read_study_config
@@ -167,12 +169,53 @@ def test_the_ranking_is_printed_with_the_winner_as_an_equation(
 
 
 def test_a_moved_study_goes_on_where_it_lies_now(study: StudyDirectory, home: Path, workers: Any) -> None:
-    import shutil
-
     shutil.copytree(study.path, home / "moved")
     config = read_study_config(home / "moved", ["trials=4"])
     run_study(config, workers=workers)
     assert read_status(StudyDirectory(home / "moved")).ended == 6
+
+
+@pytest.mark.parametrize(
+    ("lost", "command", "message"),
+    [
+        ("trials", "status", "study/trials is gone: restore it from a copy of the study"),
+        ("trials", "best", "study/trials is gone: restore it"),
+        ("trials", "report", "study/trials is gone: restore it"),
+        ("trials", "pareto", "study/trials is gone: restore it"),
+        ("trials/00001", "best", "study/trials/00001/trial.json is gone: restore it"),
+        ("config.yaml", "status", "study/config.yaml is gone: restore it from a copy of the study, or go on with"),
+        ("config.yaml", "resume", "study/config.yaml is gone: restore it from a copy of the study, or go on with"),
+    ],
+)
+def test_a_study_that_lost_a_part_says_which(
+    study: StudyDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: str, command: str, message: str
+) -> None:
+    shutil.copytree(study.path, tmp_path / "study")
+    path = tmp_path / "study" / lost
+    path.unlink() if path.is_file() else shutil.rmtree(path)
+    before = sorted(str(each) for each in tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as left:
+        main(["study", command, str(tmp_path / "study")])
+    said = capsys.readouterr()
+    assert left.value.code == 2 and message in said.err and said.err.count("\n") == 1 and not said.out
+    assert sorted(str(each) for each in tmp_path.rglob("*")) == before
+
+
+def test_nothing_is_said_to_begin_before_the_question_is_accepted(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/file").write_text("mine")
+    with pytest.raises(SystemExit) as left:
+        main(["study", "run", str(home / "study.yaml"), f"directory={tmp_path}/own", "resources.workers=local"])
+    said = capsys.readouterr()
+    assert (left.value.code, said.out) == (2, "")
+    assert said.err.endswith(f"choose another directory (in {home}/study.yaml)\n")
+
+
+def test_where_a_study_lies_is_no_option_of_it(study: StudyDirectory) -> None:
+    with pytest.raises(ConfigError, match=r"directory must be left out: the study lies in "):
+        read_study_config(study.path, ["directory=elsewhere"])
 
 
 def test_choices_are_told_in_words() -> None:
