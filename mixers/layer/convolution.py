@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ class ShortConvolution(nn.Module):
     """y_t = sum_j w_j x_(t - W + 1 + j) (+ b), each channel on its own; inputs before the sequence are zero.
 
     `channels`: each operand's stream and number of channels; w and b start as U(-W^-1/2, W^-1/2), as torch's own do.
+    whole: what takes the place of the convolution of whole sequences [B, T, C], T > 0, if anything does.
     """
 
     def __init__(self, channels: Sequence[tuple[Stream, int]], width: int, *, bias: bool = False) -> None:
@@ -26,12 +27,19 @@ class ShortConvolution(nn.Module):
         biases = [(stream / "convolution_bias").uniform(-bound, bound, size) for stream, size in channels]
         self.weight = nn.Parameter(torch.cat(weights))
         self.bias = nn.Parameter(torch.cat(biases)) if bias else None
+        self.whole: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, x: Tensor, cache: Tensor | None = None, packing: Packing | None = None) -> Tensor:
         """[B, T, C] -> [B, T, C]; `cache` [B or N, W - 1, C], the inputs before this piece, is moved on in place."""
-        past = self.width - 1
         if packing is not None:
             return self._packed(x, cache, packing)
+        if cache is None and self.whole is not None and x.shape[1]:
+            return self.whole(x)
+        return self.unpacked(x, cache)
+
+    def unpacked(self, x: Tensor, cache: Tensor | None = None) -> Tensor:
+        """Sequences of one length, one a row, as in `forward`."""
+        past = self.width - 1
         before = x.new_zeros(x.shape[0], past, x.shape[2]) if cache is None else cache.to(x.dtype)
         padded = torch.cat([before, x], dim=1)
         if cache is not None:

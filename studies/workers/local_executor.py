@@ -129,6 +129,8 @@ class LocalExecutor:
         self._take_back()
         device = min(self._devices, key=self._load)
         structure = structure_at(group[0])
+        if group[0].alone:
+            self._end_idle(device)
         idle = sorted((w for w in self._idle if w.device == device), key=lambda w: structure not in w.compiled)
         worker = idle[0] if idle else self._new_worker(device)
         if worker in self._idle:
@@ -142,6 +144,13 @@ class LocalExecutor:
             return
         worker.group, worker.ended = group, set()
         self._busy.append(worker)
+
+    def _end_idle(self, device: int) -> None:
+        """End the processes of a device that have nothing to do: they hold memory of it."""
+        for worker in [worker for worker in self._idle if worker.device == device]:
+            self._idle.remove(worker)
+            worker.process.kill()
+            self._bury(worker)
 
     def _take_back(self) -> None:
         """Have processes idle again whose trials have all departed; their last word comes at once."""

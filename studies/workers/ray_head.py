@@ -60,7 +60,7 @@ class Head:
     def leave(self) -> None:
         """End what this process has of Ray; of a cluster whose head is gone, as far as that does not wait for it."""
         if self.is_lost:
-            wait([_begun(ray.shutdown)], SECONDS_TO_LEAVE)
+            wait([_begun(cast(Callable[[], None], ray.shutdown))], SECONDS_TO_LEAVE)
         else:
             ray.shutdown()
 
