@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.exceptions import StorageInternalError
 
-from archsearch.errors import StudyError
+from archsearch.errors import ClusterLostError, StudyError
 from archsearch.holes import Choose
 from archsearch.report.words import counted
 from archsearch.studies.design.plan import Plan, begin_or_compare
@@ -136,8 +136,10 @@ def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]
             f"go on with {resume}"
         ) from error
     except WorkersLost as error:
-        way = f"start a cluster and go on with {resume} resources.ray_address=HOST:PORT"
-        raise StudyError(f"{error}; nothing is lost: {way if error.elsewhere else f'go on with {resume}'}") from error
+        way = f"go on with {resume}"
+        if error.elsewhere:
+            way = f"start a cluster and {way} resources.ray_address=HOST:PORT"
+        raise ClusterLostError(f"{error}; nothing is lost: {way}") from error
 
 
 def _make(directory: StudyDirectory) -> None:
