@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,13 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass
 class Havoc:
-    """What is killed how often, and when next."""
+    """What is killed how often, and when next. targets: what one after another; drawn where none are named."""
 
     draw: random.Random
     kills: int
     pause: float
     heads: int = 0
+    targets: Sequence[str] = ()
     counts: Counter[str] = field(default_factory=Counter[str])
 
     @property
@@ -62,6 +63,8 @@ class Havoc:
 
     def target(self) -> str:
         """What to kill next."""
+        if self.targets:
+            return self.targets[self.counts.total()]
         if self.counts["head"] * (self.kills + 1) < self.heads * (self.counts.total() + 1):
             return "head"
         return self.draw.choices(("driver", "worker", "node"), (9, 9, 2))[0]
