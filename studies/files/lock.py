@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from archsearch.errors import StudyError, StudyLockedError
+from archsearch.studies.files.records import naming
 
 
 @contextlib.contextmanager
@@ -32,8 +33,9 @@ def driver_lock(path: Path) -> Generator[None]:
             ) from error
         file.truncate(0)
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "started": started}, file)
-        file.flush()
+        with naming(path):
+            json.dump({"pid": os.getpid(), "host": socket.gethostname(), "started": started}, file)
+            file.flush()
         yield
 
 
