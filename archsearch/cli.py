@@ -235,11 +235,18 @@ def run(source: Source, overrides: Overrides = None) -> None:
 
 
 @study.command(epilog="Example: archsearch study resume runs/quickstart trials=40")
-def resume(directory: Directory, overrides: Overrides = None) -> None:
+def resume(
+    directory: Directory,
+    overrides: Overrides = None,
+    *,
+    force_unlock: Annotated[
+        bool, typer.Option("--force-unlock", help="Take the study from a driver whose machine is gone.")
+    ] = False,
+) -> None:
     """Go on with a study that was interrupted, or give it more trials."""
     from archsearch.studies import commands
 
-    commands.resume(directory, overrides or [])
+    commands.resume(directory, overrides or [], force_unlock=force_unlock)
 
 
 @study.command(epilog="Example: archsearch study finals runs/quickstart")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +32,7 @@ class Checked:
     @property
     def summary(self) -> str:
         """The verdict in one sentence."""
-        counts = {status: sum(line.status is status for line in self.lines) for status in Status}
-        rows = f"{counts[Status.PASSED]} passed, {counts[Status.FAILED]} failed, {counts[Status.NOT_RUN]} not run"
-        return f"{self.rule.name} {'passes' if self.passed else 'FAILS'}: {rows}"
+        return summary(self.rule.name, self.lines)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; an error that is no number is null and its row has failed."""
@@ -42,8 +41,15 @@ class Checked:
             "hash": self.rule.hash,
             "backend": self.backend,
             "passed": self.passed,
-            "rows": [_row(line) for line in self.lines],
+            "rows": [row_json(line) for line in self.lines],
         }
+
+
+def summary(name: str, lines: Sequence[Line]) -> str:
+    """The verdict on what has that name, in one sentence."""
+    counts = {status: sum(line.status is status for line in lines) for status in Status}
+    rows = f"{counts[Status.PASSED]} passed, {counts[Status.FAILED]} failed, {counts[Status.NOT_RUN]} not run"
+    return f"{name} {'passes' if passed(lines) else 'FAILS'}: {rows}"
 
 
 def print_line(line: Line, page: Console) -> None:
@@ -59,7 +65,8 @@ def print_line(line: Line, page: Console) -> None:
         page.print(Text(f"         {failure}", "red"), soft_wrap=True, highlight=False)
 
 
-def _row(line: Line) -> dict[str, Any]:
+def row_json(line: Line) -> dict[str, Any]:
+    """A row as plain data; an error that is no number is null."""
     return {
         "row": line.row,
         "title": line.title,

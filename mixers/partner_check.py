@@ -16,7 +16,7 @@ from archsearch.errors import ConfigError
 from archsearch.kernels.dispatch import Backend
 from archsearch.kernels.ladder import Line, Status, passed
 from archsearch.kernels.showing import console
-from archsearch.kernels.verdicts import print_line
+from archsearch.kernels.verdicts import print_line, row_json, summary
 from archsearch.mixers.layer.initialisation import Stream
 from archsearch.mixers.models.blocks import LayerMixer, mixer_of
 from archsearch.mixers.models.options import Model
@@ -42,7 +42,7 @@ class Row:
 
 
 def check_layer(kind: Partner, *, backend: str, json: bool) -> bool:
-    """Print a line a row; whether none failed. ConfigError for a backend that the layer does not have."""
+    """Print a line a row and the verdict; whether none failed. ConfigError for a backend that the layer has not."""
     if backend not in ("auto", "torch") and kind not in SCANS:
         raise ConfigError(f'layer {kind!r} has one form, in PyTorch; got backend {backend!r}. Use "auto"')
     lines: list[Line] = []
@@ -51,8 +51,9 @@ def check_layer(kind: Partner, *, backend: str, json: bool) -> bool:
         if not json:
             print_line(line, console())
     if json:
-        rows = [{"row": each.row, "title": each.title, "status": each.status.value.lower()} for each in lines]
-        print(jsonlib.dumps({"name": kind, "passed": passed(lines), "rows": rows}, indent=2))
+        print(jsonlib.dumps({"name": kind, "passed": passed(lines), "rows": [*map(row_json, lines)]}, indent=2))
+    else:
+        console().print(f"\n{summary(kind, lines)}", highlight=False)
     return passed(lines)
 
 

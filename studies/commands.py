@@ -78,10 +78,13 @@ def run(source: str, overrides: Sequence[str]) -> None:
         _carry_out(read_config(StudyConfig, Path(source), overrides))
 
 
-def resume(directory: str, overrides: Sequence[str]) -> None:
-    """Go on with the study in `directory`; overrides may change what is no part of its question, as trials=40."""
+def resume(directory: str, overrides: Sequence[str], *, force_unlock: bool = False) -> None:
+    """Go on with the study in `directory`; overrides may change what is no part of its question, as trials=40.
+
+    force_unlock: take it from a driver that is not known to live.
+    """
     with asked_in(directory):
-        _carry_out(read_study_config(Path(directory), overrides))
+        _carry_out(read_study_config(Path(directory), overrides), force_unlock=force_unlock)
 
 
 @contextlib.contextmanager
@@ -253,7 +256,7 @@ def _findings(layer: LayerProbe) -> str:
     return ", ".join(said)
 
 
-def _carry_out(config: StudyConfig) -> None:
+def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     """Run to the end, narrated; then what came out."""
     place = quote(str(config.directory))
     stopped: list[bool] = []
@@ -264,6 +267,7 @@ def _carry_out(config: StudyConfig) -> None:
             on_begin=lambda: _introduce(config),
             on_look=_progress(config.directory),
             on_stop=lambda: stopped.append(True),
+            force_unlock=force_unlock,
         )
     except KeyboardInterrupt:
         console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {place}")

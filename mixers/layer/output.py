@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,15 @@ from archsearch.mixers.layer.plan import LayerPlan
 from archsearch.mixers.layer.shapes import as_channels, as_heads
 from archsearch.mixers.layer.source import Lift
 
+Finish = Callable[[Tensor, Tensor | None], Tensor]
+"""What is read [B, T, HV, V] and the raw gate of its shape, if any, to both together."""
+
 
 class Output(nn.Module):
-    """W_o (norm(o + D v) * gate), the norm over a head's V channels; with `gate_first` norm((o + D v) * gate)."""
+    """W_o (norm(o + D v) * gate), the norm over a head's V channels; with `gate_first` norm((o + D v) * gate).
+
+    finish: what takes the place of norm and gate, if anything does.
+    """
 
     def __init__(self, plan: LayerPlan, stream: Stream) -> None:
         super().__init__()
@@ -30,19 +36,25 @@ class Output(nn.Module):
         self.lift = None if plan.gate_map is None else Lift(plan.gate_map, self.heads, self.dim, stream / "gate")
         self.D = None if self.skipped is None else gate_constant(torch.ones(self.heads))
         self.projection = nn.Parameter((stream / "output").normal(sizes.width, plan.outputs))
+        self.finish: Finish | None = None
 
     def forward(self, read: Tensor, gate_rows: Tensor, operands: Mapping[str, Tensor]) -> Tensor:
         """`read` [B, T, HV, V] and the gate's rows [B, T, gate_inputs] -> [B, T, width]; norm and gate in float32."""
-        o = exact(read)
+        o = read
         if self.D is not None and self.skipped is not None:
-            o = o + exact(self.D)[:, None] * exact(operands[self.skipped])
-        if self.lift is None:
-            o = self._normalised(o)
-        else:
-            gate = as_heads(exact(self.lift(gate_rows)), self.dim)
-            gate = F.silu(gate) if self.gate == "swish" else torch.sigmoid(gate) if self.gate == "sigmoid" else gate
-            o = self._normalised(o * gate) if self.gate_first else self._normalised(o) * gate
+            o = exact(read) + exact(self.D)[:, None] * exact(operands[self.skipped])
+        gate = None if self.lift is None else as_heads(self.lift(gate_rows), self.dim)
+        o = (self.finish or self.finished)(o, gate)
         return F.linear(as_channels(o).to(read.dtype), self.projection)
+
+    def finished(self, o: Tensor, gate: Tensor | None) -> Tensor:
+        """Norm and gate, in float32."""
+        o = exact(o)
+        if gate is None:
+            return self._normalised(o)
+        gate = exact(gate)
+        gate = F.silu(gate) if self.gate == "swish" else torch.sigmoid(gate) if self.gate == "sigmoid" else gate
+        return self._normalised(o * gate) if self.gate_first else self._normalised(o) * gate
 
     def _normalised(self, o: Tensor) -> Tensor:
         if self.norm_bias is not None:

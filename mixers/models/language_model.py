@@ -68,7 +68,10 @@ class LanguageModel(nn.Module):
         sequences, B = 1. Errors: OperandError for tokens of another shape or type
         or beyond the vocabulary, or a cache of another model.
         """
-        x = self.hidden(tokens, cache, cu_seqlens)
+        return self.headed(self.hidden(tokens, cache, cu_seqlens))
+
+    def headed(self, x: Tensor) -> Tensor:
+        """What `hidden` gives, or some of its rows, [..., width] -> logits [..., vocabulary], as `forward`."""
         logits = F.linear(x, self.embedding.weight if self.head is None else self.head)
         return logits if logits.dtype == torch.float64 else logits.float()
 

@@ -23,6 +23,7 @@ from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.training.config import check_evaluations
 from archsearch.studies.training.configuration import read_config
+from archsearch.studies.training.graph import check_alone
 from archsearch.studies.workers.executor import Resources
 from archsearch.typed_data import to_plain
 
@@ -90,6 +91,8 @@ class StudyConfig:
             raise ConfigError(f"baselines must differ; got {twice[0]} twice; leave one out")
         if self.graphs and self.resources.gpus == 0:
             raise ConfigError("graphs need trials with a GPU; got resources.gpus 0; leave graphs out")
+        if self.graphs:
+            check_alone(self.resources.ranks)
         check_rates(self.learning_rates)
         if self.finalists < 1:
             raise ConfigError(f"finalists must be >= 1; got {self.finalists}")

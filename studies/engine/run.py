@@ -39,7 +39,7 @@ from archsearch.studies.training.language import COUNTS, counted
 from archsearch.studies.training.parallel import check_shares
 from archsearch.studies.training.run import steps_of
 from archsearch.studies.training.timing import STEP_TIME
-from archsearch.studies.workers.executor import Executor, Resources
+from archsearch.studies.workers.executor import Executor, Resources, members
 from archsearch.typed_data import to_plain
 
 
@@ -51,12 +51,13 @@ def run_study(
     on_look: Callable[[], None] = lambda: None,
     on_stop: Callable[[], None] = lambda: None,
     workers: Callable[[StudyConfig], Executor] | None = None,
+    force_unlock: bool = False,
 ) -> StudyDirectory:
     """Begin or resume the study that `config` (or the YAML file of that path) asks for, and carry it to its end.
 
     announce: told in words what happens. on_begin: called once nothing of the question is refused. on_look: called
     often while it runs. on_stop: called if it was asked to stop and has not come to its end. workers: what trains; None
-    is what the configuration says.
+    is what the configuration says. force_unlock: take the study from a driver that is not known to live.
     Returns the study's directory. Errors: ConfigError, SpaceError, TaskError for a bad question, before anything is
     written; StudyError for a directory of another question; StudyLockedError; BugError.
     """
@@ -94,6 +95,7 @@ def run_study(
         on_look=on_look,
         companions=lambda choices: () if config.entrants else at_other_rates(choices, config.learning_rates),
         on_begin=begin,
+        force_unlock=force_unlock,
     )
     if not ended:
         on_stop()
@@ -256,6 +258,10 @@ def _objectives(config: StudyConfig, tasks: Mapping[str, Task]) -> dict[str, Dir
         if direction is not known.get(name, direction):
             wanted = known[name].value
             raise ConfigError(f"objectives.{name} must be {wanted}: it is better that way; got {direction.value}")
+    if STEP_TIME in config.objectives and config.resources.shard:
+        raise ConfigError(
+            f"objectives.{STEP_TIME} is measured on one device, which resources.shard spares; leave one of them out"
+        )
     _check_measured([name for name in config.objectives if name not in known], tasks, list(known))
     return dict(config.objectives)
 
@@ -319,7 +325,8 @@ def ray_workers(config: StudyConfig) -> Executor:
         from archsearch.studies.workers.ray_group import GroupExecutor
 
         threads = max(1, resources.cpus // resources.ranks)
-        return GroupExecutor(lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0), resources)
-    shared = resources.gpus is not None and 0 < resources.gpus < 1
-    together = resources.together or (round(1 / (resources.gpus or 1)) if shared else 1)
+        return GroupExecutor(
+            lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0, resources.shard), resources
+        )
+    together = members(resources, resources.gpus or 0.0)
     return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)

@@ -16,12 +16,12 @@ from archsearch.studies.engine.driver import Driver, Limits, Patience, Point
 from archsearch.studies.engine.signals import terminable
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.files.lock import driver_lock
+from archsearch.studies.files.lock import Lock, driver_lock
 from archsearch.studies.search.proposals import STUDY_NAME, Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.samplers import SamplerKind, grid
 from archsearch.studies.search.storage import JOURNAL, is_there, open_storage, without_password
-from archsearch.studies.workers.executor import Executor
+from archsearch.studies.workers.executor import Executor, WorkersLost
 
 
 def carry_out(
@@ -38,6 +38,7 @@ def carry_out(
     on_begin: Callable[[], None] = lambda: None,
     on_look: Callable[[], None] = lambda: None,
     companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: (),
+    force_unlock: bool = False,
 ) -> bool:
     """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end; whether it
     got there, and was not asked to stop before.
@@ -45,7 +46,7 @@ def carry_out(
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
     if the study asks something else or is damaged. on_look: called each time the driver looks at the files.
-    companions: see `Driver`.
+    companions: see `Driver`. force_unlock: take the study from a driver that is not known to live.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
     holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
     """
@@ -56,7 +57,8 @@ def carry_out(
             raise _unknown(directory, without_password(storage), 0)
         open_storage(storage, directory.journal).close()  # a wrong URL is told of before anything is written
     _make(directory)
-    with driver_lock(directory.lock):
+    way_out = f"archsearch study resume --force-unlock {quote(str(directory.path))}"
+    with driver_lock(directory.lock, force=force_unlock, command=way_out) as lock:
         fresh = not directory.exists()
         if fresh:
             on_begin()
@@ -98,25 +100,35 @@ def carry_out(
                 free_pass_every=plan.rungs.free_pass_every,
                 patience=patience or Patience(),
                 announce=announce,
-                on_look=on_look,
+                on_look=lambda: _look(lock, on_look),
                 companions=companions,
             )
             stack.enter_context(terminable())
-            stack.enter_context(_storage_errors(directory, storage))
+            stack.enter_context(_losses_in_words(directory, storage))
             driver.run()
         return not driver.stopped
 
 
+def _look(lock: Lock, on_look: Callable[[], None]) -> None:
+    """Leave if another driver took the study by force."""
+    lock.check()
+    on_look()
+
+
 @contextlib.contextmanager
-def _storage_errors(directory: StudyDirectory, storage: str) -> Generator[None]:
-    """A database that is lost on the way, in words."""
+def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]:
+    """A database or a cluster that is lost on the way."""
+    resume = f"archsearch study resume {quote(str(directory.path))}"
     try:
         yield
     except StorageInternalError as error:
         raise StudyError(
             f"storage {without_password(storage)} no longer answers; what has ended stands in {directory.path}: "
-            f"go on with archsearch study resume {quote(str(directory.path))}"
+            f"go on with {resume}"
         ) from error
+    except WorkersLost as error:
+        way = f"start a cluster and go on with {resume} resources.ray_address=HOST:PORT"
+        raise StudyError(f"{error}; nothing is lost: {way if error.elsewhere else f'go on with {resume}'}") from error
 
 
 def _make(directory: StudyDirectory) -> None:

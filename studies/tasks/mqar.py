@@ -144,17 +144,19 @@ def predict(forward: Forward, batch: Batch) -> tuple[Tensor, float]:
     """(answers, loss): the likeliest token at every labelled position, -1 elsewhere, [B, T] on the CPU; nats an
     answer."""
     labelled = batch.targets != IGNORED
-    answers = torch.full(batch.targets.shape, -1)
-    loss = 0.0
+    chosen: list[Tensor] = []
+    losses: list[Tensor] = []
     at_once = max(1, EVALUATION_TOKENS // batch.tokens.shape[1])
     for start in range(0, len(batch.tokens), at_once):
         rows = slice(start, start + at_once)
+        places, targets = labelled[rows].flatten().nonzero()[:, 0], batch.targets[rows][labelled[rows]]
         logits = forward(batch.tokens[rows])
-        device = logits.device
-        chosen = logits[labelled[rows].to(device)].float()
-        answers[rows][labelled[rows]] = chosen.argmax(-1).cpu()
-        loss += float(cross_entropy(chosen, batch.targets[rows][labelled[rows]].to(device), reduction="sum"))
-    return answers, loss / int(labelled.sum())
+        own = logits.flatten(0, 1).index_select(0, places.to(logits.device, non_blocking=True)).float()
+        losses.append(cross_entropy(own, targets.to(logits.device, non_blocking=True), reduction="sum"))
+        chosen.append(own.argmax(-1))
+    answers = torch.full(batch.targets.shape, -1)
+    answers[labelled] = torch.cat(chosen).cpu()  # the one wait for a device
+    return answers, float(torch.stack(losses).double().sum()) / int(labelled.sum())
 
 
 def score(forward: Forward, batch: Batch) -> tuple[float, float]:

@@ -18,7 +18,8 @@ Tokens = NDArray[np.int64]
 
 def draw_distinct(random: np.random.Generator, sequences: int, low: int, high: int, count: int) -> Tokens:
     """[high - low, sequences]: first `count` distinct tokens of low .. high - 1, uniform, then the others."""
-    deck = np.repeat(np.arange(low, high, dtype=np.int64)[:, None], sequences, axis=1)
+    deck = np.empty((high - low, sequences), dtype=np.int64)
+    deck[:] = np.arange(low, high, dtype=np.int64)[:, None]
     columns = np.arange(sequences)
     for row in range(count):
         other = random.integers(row, high - low, size=sequences)

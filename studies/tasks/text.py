@@ -158,11 +158,14 @@ def _window_nats(forward: Forward, tokens: Tensor, targets: Tensor) -> Tensor:
     """[N] float64: the negative log-likelihood of each window's scored bytes."""
     at_once = max(1, EVALUATION_TOKENS // tokens.shape[1])
     rows = [slice(start, start + at_once) for start in range(0, len(tokens), at_once)]
-    return torch.cat([_nats(forward(tokens[part]), targets[part]) for part in rows])
+    return torch.cat([_nats(forward(tokens[part]), targets[part]) for part in rows]).cpu()
 
 
 def _nats(logits: Tensor, targets: Tensor) -> Tensor:
     losses = cross_entropy(
-        logits.float().transpose(1, 2), targets.to(logits.device), ignore_index=IGNORED, reduction="none"
+        logits.float().transpose(1, 2),
+        targets.to(logits.device, non_blocking=True),
+        ignore_index=IGNORED,
+        reduction="none",
     )
-    return losses.double().sum(1).cpu()
+    return losses.double().sum(1)

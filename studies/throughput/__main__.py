@@ -31,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m archsearch.studies.throughput", description=__doc__)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1], help="a study on so many GPUs, one after another")
     parser.add_argument("--lanes", type=int, default=8, help="trials of one batched model")
+    parser.add_argument("--processes", type=int, nargs="+", help="of a GPU, one study for each; one a batched model")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--batch", type=int)
@@ -52,7 +53,8 @@ def measure(grid: Grid, given: argparse.Namespace) -> dict[str, Any]:
     """Everything that was asked for."""
     measured: dict[str, Any] = {"grid": to_plain(grid), "studies": []}
     for gpus in given.gpus:
-        measured["studies"].append(measure_study(grid, given.device, gpus, given.lanes))
+        for processes in given.processes or [None]:
+            measured["studies"].append(measure_study(grid, given.device, gpus, given.lanes, processes))
     if given.peer is not None:
         names = given.peer or [RULES[0]]
         measured["peer"] = {name: measure_rule(grid, name, given.peer_trials, given.device) for name in names}
@@ -80,7 +82,9 @@ def table(measured: Mapping[str, Any]) -> list[str]:
         )
         shares = ", ".join(f"{what} {share:.1%}" for what, share in study["shares"].items())
         outside = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in study["outside the clock"].items())
+        lines.append(f"    one process trains at least in {study['in training']:.1%} of that time")
         lines += [f"    of a process's time: {shares}", f"    before the clock: {outside}"]
+        lines += [f"    not complete: {fault[:150]}" for fault in study["faults"][:3]]
         lines.append(f"    recall of all trials, from {study['recall'][0]:.3f} to {study['recall'][-1]:.3f}")
     for name, peer in measured.get("peer", {}).items():
         lines.append(

@@ -52,19 +52,21 @@ def run_grid(grid: Grid, workers: LocalExecutor, where: Path, *, graphs: bool) -
     return seconds, [result for trial in directory.trials().values() if (result := trial.result()) is not None]
 
 
-def measure_study(grid: Grid, device: str, gpus: int, lanes: int) -> dict[str, Any]:
+def measure_study(grid: Grid, device: str, gpus: int, lanes: int, processes: int | None = None) -> dict[str, Any]:
     """The grid as a study: processes started and kernels compiled by a short one, then the clock.
 
-    lanes: trials of one batched model; all groups of so many train at a time.
+    lanes: trials of one batched model. processes: of a GPU, each with a batched model at a time; None is one for each
+    batched model of the grid.
     """
     on_gpu = device == "cuda"
-    share = 1 / -(-grid.trials // gpus) if on_gpu else 0.0
-    resources = Resources(gpus=share, concurrent=grid.trials, workers="local", together=lanes)
+    processes = processes or -(-grid.trials // (lanes * gpus))
+    share = 1 / (lanes * processes) if on_gpu else 0.0
+    resources = Resources(gpus=share, concurrent=lanes * processes * gpus, workers="local", together=lanes)
     workers = LocalExecutor(resources, devices=gpus)
     room = Path(tempfile.mkdtemp(prefix="throughput-"))
     try:
         began = time.perf_counter()
-        workers.warm_up(-(-grid.trials // (lanes * gpus)))
+        workers.warm_up(processes)
         ready = time.perf_counter() - began
         compiling, _ = run_grid(replace(grid, steps=WARM_STEPS), workers, room / "warm", graphs=on_gpu)
         seconds, results = run_grid(grid, workers, room / "grid", graphs=on_gpu)
@@ -80,12 +82,16 @@ def measure_study(grid: Grid, device: str, gpus: int, lanes: int) -> dict[str, A
         "trials_per_gpu_hour": complete / seconds * 3600 / gpus,
         "outside the clock": {"start of processes": ready, "short study that compiles": compiling},
         "recall": sorted(result.values.get("recall", 0.0) for result in results),
+        "faults": sorted({result.message for result in results if result.message}),
         **_shares(results, seconds),
     }
 
 
 def _shares(results: list[Result], seconds: float) -> dict[str, Any]:
-    """Where the time of the workers went, as shares of the study's; each worker trains one group after another."""
+    """Where the time of the workers went, as shares of the study's; each worker trains one group after another.
+
+    in training: the share of the study's time in which one of them trains at least.
+    """
     groups = {(g["process"], g["began"]): g for r in results if (g := (r.details or {}).get("group")) is not None}
     processes = {process for process, _ in groups}
     spent: dict[str, float] = {}
@@ -97,5 +103,16 @@ def _shares(results: list[Result], seconds: float) -> dict[str, Any]:
     return {
         "workers": len(processes),
         "groups": len(groups),
+        "in training": _covered([span for group in groups.values() for span in group["spans"]]) / seconds,
         "shares": {**shares, "rest": 1 - sum(shares.values())},
+        "of groups": [{what: group.get(what, 0.0) for what in PHASES} for group in groups.values()],
     }
+
+
+def _covered(spans: list[list[float]]) -> float:
+    """Seconds that lie in one of the spans at least."""
+    total, end = 0.0, float("-inf")
+    for start, stop in sorted(spans):
+        total += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return total

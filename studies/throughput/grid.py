@@ -1,5 +1,6 @@
 """The grid whose trials are counted, and the question of a study that trains it."""
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,16 +86,21 @@ class Trial:
 
     def record(self) -> dict[str, object]:
         """Its part of trial.json; the layer is that of the rule's paper."""
-        rule = rules[self.name]
-        parts = {"layer": layer_of(rule, None), "model": self.grid.model, "training": self.grid.training(self.rate)}
+        parts = {"model": self.grid.model, "training": self.grid.training(self.rate)}
         return {
             "choices": {"rule": self.name, "rate": self.rate, "seed": self.seed},
-            "rule": str(rule),
-            "rule_hash": rule.hash,
+            **_of_rule(self.name),
             "seed": self.seed,
             "budget": to_plain(Budget()),
             **{part: to_plain(value) for part, value in parts.items()},
         }
+
+
+@functools.cache
+def _of_rule(name: str) -> dict[str, object]:
+    """What the records of a rule's trials share."""
+    rule = rules[name]
+    return {"rule": str(rule), "rule_hash": rule.hash, "layer": to_plain(layer_of(rule, None))}
 
 
 def resolve(grid: Grid, choose: Choose) -> Trial:

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import AdamW
 
 from archsearch.spaces.options import Training
@@ -10,7 +11,8 @@ from archsearch.spaces.options import Training
 def build_optimiser(model: nn.Module, training: Training) -> AdamW:
     """AdamW in two groups: matrices decay; embeddings, vectors and parameters marked `_no_weight_decay` do not.
 
-    On CUDA the learning rate is a tensor, so that a step reads nothing from the host and can be captured as a graph.
+    On CUDA the learning rate is a tensor, so that a step reads nothing from the host and can be captured as a graph;
+    not where processes share the parameters.
     """
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     groups = [
@@ -21,14 +23,15 @@ def build_optimiser(model: nn.Module, training: Training) -> AdamW:
         {"params": [p for name, p in trained.items() if not decays(name, p)], "weight_decay": 0.0},
     ]
     device = next((p.device for p in trained.values()), torch.device("cpu"))
-    on_gpu = device.type == "cuda"
+    is_shared = any(isinstance(p, DTensor) for p in trained.values())
+    captured = device.type == "cuda" and not is_shared
     return AdamW(
         [group for group in groups if group["params"]],
-        lr=torch.tensor(training.learning_rate, device=device) if on_gpu else training.learning_rate,
+        lr=torch.tensor(training.learning_rate, device=device) if captured else training.learning_rate,
         betas=(training.beta1, training.beta2),
         eps=training.epsilon,
         fused=True,
-        capturable=on_gpu,
+        capturable=captured,
     )
 
 

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.studies.tasks.task import IGNORED, Batch, Part
+from archsearch.studies.training.graph import check_alone
 from archsearch.studies.training.optimiser import set_learning_rate
 from archsearch.studies.training.run import Run
 from archsearch.studies.training.schedule import learning_rate
@@ -29,11 +30,14 @@ WAITING = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those of a trial. rank: 0 is the first. world: how many there are."""
+    """This process among those of a trial. rank: 0 is the first. world: how many there are. shard: whether they share
+    parameters, gradients and moments too.
+    """
 
     rank: int
     world: int
     device: torch.device
+    shard: bool = False
 
     @property
     def is_first(self) -> bool:
@@ -58,14 +62,14 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def joined(rendezvous: Path, rank: int, world: int, device: torch.device) -> Generator[Ranks]:
+def joined(rendezvous: Path, rank: int, world: int, device: torch.device, *, shard: bool = False) -> Generator[Ranks]:
     """The processes of a trial, which meet at a file that no other attempt uses; NCCL on GPUs, gloo without."""
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
         backend, init_method=f"file://{rendezvous.resolve()}", rank=rank, world_size=world, timeout=WAITING
     )
     try:
-        yield Ranks(rank, world, device)
+        yield Ranks(rank, world, device, shard)
     finally:
         with contextlib.suppress(RuntimeError):  # the others may be gone
             dist.destroy_process_group()
@@ -88,7 +92,7 @@ def check_together(ranks: Ranks, fraction: float) -> None:
 def check_shares(sequences: int, world: int, *, graphs: bool) -> None:
     """Whether batches of so many sequences can be shared by `world` processes. ConfigError."""
     if graphs:
-        raise ConfigError("graphs need one process a trial; leave graphs out or give a trial one GPU")
+        check_alone(world)
     if sequences < world:
         raise ConfigError(
             f"a batch needs a sequence for each of {world} processes; it has {sequences}; "
@@ -96,20 +100,16 @@ def check_shares(sequences: int, world: int, *, graphs: bool) -> None:
         )
 
 
-class ParallelRun(Run):
-    """A run of which this process makes its share: rows rank, rank + world, ... of every batch."""
+class SharedRun(Run):
+    """A run of which this process makes its share: rows rank, rank + world, ... of every batch. How gradients become
+    those of the whole batch is a subclass's matter.
+    """
 
     def __init__(self, ranks: Ranks, *given: Any, graphs: bool) -> None:
         """given: as of `Run`. ConfigError for graphs, and for batches of fewer sequences than processes."""
+        self._ranks = ranks
         super().__init__(*given)
         check_shares(self.sequences, ranks.world, graphs=graphs)
-        self._ranks = ranks
-        devices = [self.device] if self.device.type == "cuda" else None
-        self._shared: nn.Module = DistributedDataParallel(self.model, device_ids=devices)
-
-    def evaluate(self, part: Part = Part.VALIDATION) -> dict[str, float]:
-        """The task's values, from the first process; nothing from the others."""
-        return super().evaluate(part) if self._ranks.is_first else {}
 
     def _train_step(self, batch: Batch) -> tuple[Tensor, Tensor]:
         set_learning_rate(self.optimiser, learning_rate(self.training, self.step, self.steps))
@@ -124,9 +124,27 @@ class ParallelRun(Run):
         logits = self._forward(tokens).flatten(0, 1).float()
         own = cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="sum") / counted
         (own * self._ranks.world).backward()  # pyright: ignore[reportUnknownMemberType]  # gradients are averaged
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip or float("inf"))
+        norm = self._clipped()
         self.optimiser.step()  # pyright: ignore[reportUnknownMemberType]
         return self._ranks.summed(own.detach()), norm
+
+
+class ParallelRun(SharedRun):
+    """A run whose model every process has, with gradients that are averaged."""
+
+    def __init__(self, ranks: Ranks, *given: Any, graphs: bool) -> None:
+        """given: as of `Run`. ConfigError for graphs, and for batches of fewer sequences than processes."""
+        super().__init__(ranks, *given, graphs=graphs)
+        devices = [self.device] if self.device.type == "cuda" else None
+        self._shared: nn.Module = DistributedDataParallel(self.model, device_ids=devices)
+
+    def evaluate(self, part: Part = Part.VALIDATION) -> dict[str, float]:
+        """The task's values, from the first process; nothing from the others."""
+        return super().evaluate(part) if self._ranks.is_first else {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """As `Run.tensors`, from the first process; nothing from the others."""
+        return super().tensors() if self._ranks.is_first else {}
 
     def _forward(self, tokens: Tensor) -> Tensor:
         module = self._shared if self.model.training else self.model

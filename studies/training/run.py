@@ -1,9 +1,12 @@
 """One model on one task: it advances by tokens, is evaluated, and its whole state can be kept."""
 
 import contextlib
+import itertools
 import math
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
 
@@ -12,11 +15,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from archsearch.errors import CheckpointError, ConfigError
+from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.spaces.options import Precision, Training
 from archsearch.studies.files.outcomes import Unstable
-from archsearch.studies.tasks.task import IGNORED, Batch, Part, Task
+from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Batch, Part, Task
 from archsearch.studies.tasks.text import Scored, Text
 from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs
+from archsearch.studies.training.labels import labelled, rounded
 from archsearch.studies.training.optimiser import build_optimiser, set_learning_rate
 from archsearch.studies.training.randomness import Randomness, derive_seed, repeatable
 from archsearch.studies.training.schedule import learning_rate
@@ -26,6 +31,9 @@ INITIALISATION, DATA, DROPOUT = range(3)
 
 CHECK_EVERY_ON_CUDA = 16
 """Steps between looks at the loss on a GPU, each of which waits for the GPU; on the CPU every step is looked at."""
+
+AHEAD = 4
+"""Batches that are drawn or being drawn while a GPU trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +89,9 @@ class Run:
         check_graphs(device, graphs=graphs)
         half = half_precision(training, device)
         self.task = task
-        self.model = model.to(device)
         self.training = training
         self.device = device
+        self.model = self._placed(model)
         self.sequences, self.steps = steps_of(task, training, tokens)
         self.step = 0
         self.optimiser = build_optimiser(self.model, training)
@@ -92,6 +100,8 @@ class Run:
         self._half = half
         self._graphs = graphs
         self._change = self._new_change()
+        self._labels = 0
+        self._prepared: tuple[Batch, tuple[Tensor, Tensor, Tensor]] | None = None
 
     @property
     def tokens(self) -> int:
@@ -109,14 +119,29 @@ class Run:
         self.model.train()
         doubts = torch.zeros((), dtype=torch.bool, device=self.device)
         with self.randomness.used(), repeatable(self.device), typed_memory_errors():
-            while self.step < round(fraction * self.steps):
-                loss, norm = self._train_step(self.task.train_batch(self._data_seed, self.step, self.sequences))
+            for batch in self._batches(round(fraction * self.steps)):
+                loss, norm = self._train_step(batch)
                 self.step += 1
                 doubts |= ~torch.isfinite(loss + norm)
                 if self._is_time_to_look(fraction) and bool(doubts):
                     raise Unstable(not_finite(self.task, self.step, self.steps, float(loss), float(norm)))
                 if watch is not None:
                     watch(Step(self.task.name, self.step, self.steps, self.tokens, loss))
+
+    def prepare(self) -> None:
+        """Compile what steps and evaluations need; nothing changes."""
+        if self.device.type != "cuda":
+            return
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        zeros = torch.zeros(self.sequences, self.task.length, dtype=torch.int64, device=self.device)
+        places = torch.zeros(rounded(1), dtype=torch.int64, device=self.device)
+        few = zeros[:1].expand(max(1, EVALUATION_TOKENS // self.task.length), -1)
+        self.model.train()
+        with torch.random.fork_rng([self.device]), repeatable(self.device), typed_memory_errors():
+            torch.autograd.grad(self._loss(zeros, places, places), trained, allow_unused=True)
+            with torch.no_grad():
+                self._forward(few)
+            torch.cuda.synchronize(self.device)
 
     def evaluate(self, part: Part = Part.VALIDATION) -> dict[str, float]:
         """The task's values of the model as it is now."""
@@ -138,19 +163,14 @@ class Run:
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, buffers, optimiser moments and random states, by path; on the CPU, not shared with the run."""
-        named = {f"model/{name}": tensor for name, tensor in self._weights().items()}
-        for name, parameter in self.model.named_parameters():
-            moments = cast(Mapping[str, Tensor], self.optimiser.state.get(parameter, {}))
-            named |= {f"optimiser/{name}/{kind}": moment for kind, moment in moments.items()}
-        named |= {f"random/{name}": state for name, state in self.randomness.states.items()}
-        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in named.items()}
+        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in self._named().items()}
 
     def restore(self, tensors: Mapping[str, Tensor], step: int) -> None:
         """Take over what `tensors` returned at `step`. CheckpointError, naming the tensor, if it is of another run."""
         for name, tensor in self._weights().items():
             kept = _found(tensors, f"model/{name}", tensor.shape)
             with torch.no_grad():
-                tensor.copy_(kept)
+                tensor.copy_(self._put(kept, tensor))
         for name, parameter in self.model.named_parameters():
             if f"optimiser/{name}/step" in tensors:
                 self.optimiser.state[parameter] = self._moments(tensors, name, parameter)
@@ -163,7 +183,23 @@ class Run:
         count = _found(tensors, f"optimiser/{name}/step", None).to(self.device)
         kinds = ("exp_avg", "exp_avg_sq")
         kept = {kind: _found(tensors, f"optimiser/{name}/{kind}", parameter.shape) for kind in kinds}
-        return {"step": count, **{kind: moment.to(parameter) for kind, moment in kept.items()}}
+        return {"step": count, **{kind: self._put(moment, parameter) for kind, moment in kept.items()}}
+
+    def _placed(self, model: nn.Module) -> nn.Module:
+        """A model where it is trained."""
+        return model.to(self.device)
+
+    def _put(self, whole: Tensor, place: Tensor) -> Tensor:
+        """What this process keeps of `whole` where it keeps `place`."""
+        return whole.to(place)
+
+    def _named(self) -> dict[str, Tensor]:
+        """The tensors that are kept, by path, as they are."""
+        named = {f"model/{name}": tensor for name, tensor in self._weights().items()}
+        for name, parameter in self.model.named_parameters():
+            moments = cast(Mapping[str, Tensor], self.optimiser.state.get(parameter, {}))
+            named |= {f"optimiser/{name}/{kind}": moment for kind, moment in moments.items()}
+        return named | {f"random/{name}": state for name, state in self.randomness.states.items()}
 
     def _weights(self) -> dict[str, Tensor]:
         """Every parameter once, under its first name, and the buffers that a state dict keeps."""
@@ -175,26 +211,65 @@ class Run:
     def _train_step(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(loss, gradient norm before clipping) of one optimiser step."""
         set_learning_rate(self.optimiser, learning_rate(self.training, self.step, self.steps))
-        return self._change(batch.tokens, batch.targets)
+        return self._change(*self._labelled(batch))
+
+    def _labelled(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, places and answers; a batch with more labels than any before it is a new kind of step."""
+        if self._prepared is None or self._prepared[0] is not batch:
+            places, answers = labelled(batch.targets, self._labels)
+            self._prepared = batch, (batch.tokens, places, answers)
+            if len(places) > self._labels:
+                self._labels, self._change = len(places), self._new_change()
+        return self._prepared[1]
+
+    def _batches(self, last: int) -> Iterator[Batch]:
+        """The batches up to step `last`; for a GPU drawn in a thread while it trains on those before."""
+        steps = iter(range(self.step, last))
+        if self.device.type != "cuda":
+            yield from (self.task.train_batch(self._data_seed, step, self.sequences) for step in steps)
+            return
+        with ThreadPoolExecutor(max_workers=1) as pool:
+
+            def begun(count: int) -> list[Future[Batch]]:
+                numbers = itertools.islice(steps, count)
+                return [pool.submit(self.task.train_batch, self._data_seed, step, self.sequences) for step in numbers]
+
+            waiting = deque(begun(AHEAD))
+            while waiting:
+                batch = waiting.popleft().result()
+                waiting.extend(begun(1))
+                yield batch
 
     def _new_change(self) -> StepFunction:
         """What a step does once the learning rate is set."""
         return Replayed(self._changed, self.device) if self._graphs else self._changed
 
-    def _changed(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _changed(self, tokens: Tensor, places: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
         """As `_train_step`. On CUDA nothing in it waits for the device, nor asks the host for more than launches."""
         self.optimiser.zero_grad(set_to_none=True)
-        targets = targets.to(self.device, non_blocking=True)
-        logits = self._forward(tokens)
-        loss = cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
+        loss = self._loss(tokens, places, answers)
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip or math.inf)
+        norm = self._clipped()
         self.optimiser.step()  # pyright: ignore[reportUnknownMemberType]
         return loss.detach(), norm
+
+    def _clipped(self) -> Tensor:
+        """The norm of all gradients before they were clipped."""
+        return nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip or math.inf)
 
     def _forward(self, tokens: Tensor) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half):
             return self.model(tokens.to(self.device, non_blocking=True))
+
+    def _loss(self, tokens: Tensor, places: Tensor, answers: Tensor) -> Tensor:
+        """The mean loss in nats over the labelled places; a language model's output layer acts there alone."""
+        tokens, places, answers = (x.to(self.device, non_blocking=True) for x in (tokens, places, answers))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half):
+            if isinstance(self.model, LanguageModel):
+                logits = self.model.headed(self.model.hidden(tokens).flatten(0, 1).index_select(0, places))
+            else:
+                logits = self.model(tokens).flatten(0, 1).index_select(0, places)
+        return cross_entropy(logits.float(), answers, ignore_index=IGNORED)
 
     def _is_time_to_look(self, fraction: float) -> bool:
         last = self.step >= round(fraction * self.steps)

@@ -18,6 +18,7 @@ from archsearch.studies.training.graph import check_graphs
 from archsearch.studies.training.parallel import ParallelRun, Ranks, check_together
 from archsearch.studies.training.randomness import derive_seed
 from archsearch.studies.training.run import INITIALISATION, Run, Watch, typed_memory_errors
+from archsearch.studies.training.sharding import ShardedRun
 
 ModelBuilder = Callable[[Task], nn.Module]
 """A model for a task: tokens [B, T] int64 to logits [B, T, task.vocabulary]. Drawn from torch's seeded generator."""
@@ -87,10 +88,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a trial measured besides its values. seconds: of training; tokens: trained on, in this and earlier
-    attempts. documents: [name, bytes, bits] of each document that was scored, by task."""
+    """What a trial measured besides its values.
+
+    seconds: of training. compiling: seconds before it, in this attempt. tokens: trained on, in this and earlier
+    attempts. documents: [name, bytes, bits] of each document that was scored, by task.
+    """
 
     seconds: float
+    compiling: float
     tokens: int
     peak_memory: int | None
     gpu: str | None
@@ -101,6 +106,7 @@ class Facts:
         return {
             **({"documents": dict(self.documents)} if self.documents else {}),
             "training_seconds": self.seconds,
+            "compiling_seconds": self.compiling,
             "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
             "peak_memory": self.peak_memory,
             "gpu": self.gpu,
@@ -117,6 +123,7 @@ def train_trial(plan: Plan, checkpoints: Path, supervisor: Supervisor, watch: Wa
     """
     trial = _Trial(plan, checkpoints)
     trial.resume()
+    trial.prepare()
     if plan.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(plan.device)
     due = evaluation_grid(1, supervisor.rung_fractions)
@@ -201,7 +208,7 @@ class _Trial:
         self.plan = plan
         self.checkpoints = checkpoints
         self.fraction = 0.0
-        self.seconds = 0.0
+        self.seconds, self.compiling = 0.0, 0.0
         self.runs = [_build_run(plan, entry) for entry in plan.entries]
 
     def resume(self) -> None:
@@ -214,6 +221,15 @@ class _Trial:
         for run in self.runs:
             run.restore(kept.tensors[run.task.name], kept.steps[run.task.name])
         self.fraction, self.seconds = kept.fraction, kept.seconds
+
+    def prepare(self) -> None:
+        """Compile what one process needs, before the seconds of training begin; several compile as they go."""
+        start = time.perf_counter()
+        if self.plan.ranks is None:
+            with training_on(self.plan.device):
+                for run in self.runs:
+                    run.prepare()
+        self.compiling = time.perf_counter() - start
 
     def steps_before(self, fraction: float) -> bool:
         """Whether any run has a step to make until `fraction`: where none has, its values are already known."""
@@ -239,12 +255,10 @@ class _Trial:
     def keep(self) -> None:
         """Write a checkpoint, of several processes the first; none goes on before it is written."""
         ranks = self.plan.ranks
-        if ranks is not None and not ranks.is_first:
-            ranks.wait()
-            return
         steps = {run.task.name: run.step for run in self.runs}
         tensors = {run.task.name: run.tensors() for run in self.runs}
-        write_trial(self.plan, self.checkpoints, State(self.fraction, self.seconds, steps, tensors))
+        if ranks is None or ranks.is_first:
+            write_trial(self.plan, self.checkpoints, State(self.fraction, self.seconds, steps, tensors))
         if ranks is not None:
             ranks.wait()
 
@@ -253,6 +267,7 @@ class _Trial:
         on_gpu = device.type == "cuda"
         return Facts(
             seconds=self.seconds,
+            compiling=self.compiling,
             tokens=sum(run.tokens for run in self.runs),
             peak_memory=torch.cuda.max_memory_allocated(device) if on_gpu else None,
             gpu=torch.cuda.get_device_name(device) if on_gpu else None,
@@ -269,6 +284,7 @@ def _build_run(plan: Plan, entry: Entry) -> Run:
     """The run of an entry from its first step."""
     model = build_entry(plan, entry.task)
     given = (entry.task, model, plan.training, entry.tokens, plan.seed, plan.device)
-    return (
-        Run(*given, graphs=plan.graphs) if plan.ranks is None else ParallelRun(plan.ranks, *given, graphs=plan.graphs)
-    )
+    if plan.ranks is None:
+        return Run(*given, graphs=plan.graphs)
+    shared = ShardedRun if plan.ranks.shard else ParallelRun
+    return shared(plan.ranks, *given, graphs=plan.graphs)

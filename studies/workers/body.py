@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from archsearch.errors import ArchsearchError
+from archsearch.mixers.layer.options import Layer
+from archsearch.mixers.models.options import Model
 from archsearch.studies.files.outcomes import CrowdedOut, Unbuildable
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Part, Task
@@ -19,15 +21,19 @@ from archsearch.studies.training.timing import STEP_TIME, step_milliseconds
 from archsearch.studies.training.together.structure import structure_of
 from archsearch.studies.training.trial import ModelBuilder, Plan, train_trial
 from archsearch.studies.workers.clerk import Clerk
+from archsearch.studies.workers.node import keep_kernels_here
 from archsearch.typed_data import from_plain
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBody:
-    """Trains one model a task, side by side. threads: of the CPU. gpus: of one trial; 0 trains on the CPU."""
+    """Trains one model a task, side by side. threads: of the CPU. gpus: of one trial; 0 trains on the CPU. shard: as
+    `Resources` says.
+    """
 
     threads: int
     gpus: float = 0.0
+    shard: bool = False
 
     def __call__(self, clerk: Clerk) -> Mapping[str, Any]:
         """Train the trial; its facts."""
@@ -46,6 +52,7 @@ class TrainingBody:
 
     def settle_in(self, trials: int = 1, *, alone: bool = False) -> None:
         """Take the threads and the share of the GPU's memory that so many trials in this process have; alone: all."""
+        keep_kernels_here()
         torch.set_num_threads(self.threads)
         if 0 < self.gpus < 1:
             torch.cuda.set_per_process_memory_fraction(1.0 if alone else min(1.0, trials * self.gpus))
@@ -53,8 +60,9 @@ class TrainingBody:
     def planned(self, clerk: Clerk) -> tuple[Plan, dict[str, float]]:
         """How the trial is trained, and its sizes and costs. Unbuildable if the variant has none."""
         config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
-        tasks = built_tasks(json.dumps(clerk.plan["config"]["tasks"]))
-        known = _counts(config, next(iter(tasks.values())))
+        options = json.dumps(clerk.plan["config"]["tasks"])
+        tasks = built_tasks(options)
+        known = dict(_counts(json.dumps({name: clerk.proposal[name] for name in ("rule", "model", "layer")}), options))
         plan = plan_trial(config, tasks, known)
         if STEP_TIME in clerk.plan["objectives"]:
             known[STEP_TIME] = self._step_time(clerk, plan)
@@ -101,9 +109,23 @@ def built_tasks(options: str) -> dict[str, Task]:
     return from_plain(Tasks, json.loads(options), "the study's tasks").build()
 
 
-def _counts(config: TrialConfig, task: Task) -> dict[str, float]:
-    """Size and cost of the model of `task`. Unbuildable if the variant gives none."""
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """What sizes and costs depend on."""
+
+    rule: str
+    model: Model
+    layer: Layer | None
+
+
+@functools.lru_cache(maxsize=16)
+def _counts(variant: str, tasks: str) -> Mapping[str, float]:
+    """Size and cost of the model of the first task, both given as JSON. Unbuildable if the variant gives none."""
+    given, task = (
+        from_plain(_Variant, json.loads(variant), "the study's files"),
+        next(iter(built_tasks(tasks).values())),
+    )
     try:
-        return counted(read_rule(config.rule), config.model, config.layer, task)
+        return counted(read_rule(given.rule), given.model, given.layer, task)
     except ArchsearchError as error:
         raise Unbuildable(str(error)) from error

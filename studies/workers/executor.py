@@ -20,7 +20,8 @@ class Resources:
     starts one on this machine. time_limit: seconds after which no new trial begins; None is no limit. workers: what
     carries trials, "ray" or processes of this machine, "local". together: how many trials that differ in seed and rates
     alone may train as one batched model in one process; None is as many as share a GPU, one without a GPU.
-    processes: of one trial, which share its batches; None is one a GPU. silence: the least seconds without a new
+    processes: of one trial, which share its batches; None is one a GPU. shard: whether they share its parameters,
+    gradients and moments too, for a model that one GPU cannot train. silence: the least seconds without a new
     evaluation after which a trial hangs; ten times as long until five evaluations say how long one takes.
     """
 
@@ -32,6 +33,7 @@ class Resources:
     workers: Literal["ray", "local"] = "ray"
     together: int | None = None
     processes: int | None = None
+    shard: bool = False
     silence: float = 600.0
 
     @property
@@ -55,12 +57,30 @@ class Resources:
             )
         if self.together is not None and self.together < 1:
             raise ConfigError(f"resources.together must be >= 1; got {self.together}")
+        if self.ranks > 1:
+            self._check_group()
+        elif self.shard:
+            raise ConfigError(
+                "resources.shard needs a trial of several processes; got 1; raise resources.gpus, or leave shard out"
+            )
         if self.workers == "local" and self.ray_address is not None:
             raise ConfigError("resources.ray_address needs resources.workers ray; got local; leave one of them out")
         if self.silence <= 0:
             raise ConfigError(f"resources.silence must be > 0 seconds; got {self.silence}")
         if self.time_limit is not None and self.time_limit <= 0:
             raise ConfigError(f"resources.time_limit must be > 0 seconds; got {self.time_limit}")
+
+    def _check_group(self) -> None:
+        """What a trial of several processes cannot have."""
+        if self.workers == "local":
+            raise ConfigError(
+                f"a trial of {self.ranks} processes needs resources.workers ray; got local; leave workers out"
+            )
+        if self.together is not None and self.together > 1:
+            raise ConfigError(
+                f"resources.together must be 1 where a trial has {self.ranks} processes; got {self.together}; "
+                "leave it out"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +91,17 @@ class Departure:
     cause: str
 
 
+class WorkersLost(Exception):
+    """All that carries attempts is gone, and no other attempt can be begun; the message says what is."""
+
+    def __init__(self, what: str, *, elsewhere: bool) -> None:
+        """elsewhere: whether somebody else had started it, and has to start another."""
+        super().__init__(what)
+        self.elsewhere = elsewhere
+
+
 class Executor(Protocol):
-    """Runs attempts; the files say what became of them."""
+    """Runs attempts; the files say what became of them. All but `close` may raise WorkersLost."""
 
     @property
     def slots(self) -> int:
@@ -94,6 +123,11 @@ class Executor(Protocol):
     def close(self) -> None:
         """End everything."""
         ...
+
+
+def members(resources: Resources, share: float) -> int:
+    """How many trials of one structure train as one batched model at most, a trial having a `share` of a GPU."""
+    return resources.together or (round(1 / share) if 0 < share < 1 else 1)
 
 
 def _is_share(gpus: float) -> bool:

@@ -20,7 +20,7 @@ from archsearch.errors import StudyError, described
 from archsearch.studies.workers.body import TrainingBody
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.crew import gathered, has_result, structure_at, work_together
-from archsearch.studies.workers.executor import Departure, Resources
+from archsearch.studies.workers.executor import Departure, Resources, members
 
 CONTEXT = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
 CLOSING_SECONDS = 10.0
@@ -55,7 +55,7 @@ class LocalExecutor:
         self._body = TrainingBody(resources.cpus, share)
         self._devices = list(range(devices)) if share else [-1]
         self._fits = _fits(a_device * len(self._devices), resources, share)
-        self._together = resources.together or (a_device if share else 1)
+        self._together = members(resources, share)
         self._came: list[Assignment] = []
         self._idle: list[_Worker] = []
         self._busy: list[_Worker] = []
@@ -129,6 +129,8 @@ class LocalExecutor:
         self._take_back()
         device = min(self._devices, key=self._load)
         structure = structure_at(group[0])
+        if group[0].alone:
+            self._end_idle(device)
         idle = sorted((w for w in self._idle if w.device == device), key=lambda w: structure not in w.compiled)
         worker = idle[0] if idle else self._new_worker(device)
         if worker in self._idle:
@@ -142,6 +144,13 @@ class LocalExecutor:
             return
         worker.group, worker.ended = group, set()
         self._busy.append(worker)
+
+    def _end_idle(self, device: int) -> None:
+        """End the processes of a device that have nothing to do: they hold memory of it."""
+        for worker in [worker for worker in self._idle if worker.device == device]:
+            self._idle.remove(worker)
+            worker.process.kill()
+            self._bury(worker)
 
     def _take_back(self) -> None:
         """Have processes idle again whose trials have all departed; their last word comes at once."""

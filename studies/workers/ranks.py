@@ -40,11 +40,11 @@ def _train(clerk: Clerk, body: TrainingBody, rank: int, world: int) -> Mapping[s
     plan, known = body.planned(clerk)
     meeting = clerk.trial.path / f"ranks-{clerk.attempt}"
     try:
-        with joined(meeting, rank, world, plan.device) as ranks:
+        with joined(meeting, rank, world, plan.device, shard=body.shard) as ranks:
             supervisor = First(clerk, ranks) if ranks.is_first else Other(clerk.rung_fractions, ranks)
             facts = train_trial(replace(plan, ranks=ranks), clerk.trial.checkpoints, supervisor)
     except RuntimeError as error:
         if is_lost_peer(error):
             raise PeerLost(f"process {rank} of {world} lost another: {first_line(error)}") from error
         raise
-    return {**facts, **known}
+    return {**facts, **known, "processes": world, "sharded": body.shard}

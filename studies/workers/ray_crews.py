@@ -18,9 +18,10 @@ from archsearch.studies.workers.ray_executor import RayExecutor, cause_of
 
 @dataclass(eq=False, slots=True)
 class _Crew:
-    """An actor and what it works on; ended: numbers of the trials that have departed."""
+    """An actor, its share of a GPU, and what it works on; ended: numbers of the trials that have departed."""
 
     actor: Any
+    share: float
     group: tuple[Assignment, ...]
     ended: set[int] = field(default_factory=set[int])
 
@@ -30,7 +31,10 @@ class _Crew:
 
 
 class RayCrews(RayExecutor):
-    """As `RayExecutor`, but trials of one structure that begin at one time share an actor, up to a whole GPU."""
+    """As `RayExecutor`, but trials of one structure that begin at one time share an actor, up to a whole GPU.
+
+    An actor serves group after group of its share of a GPU, until one of them fails or another share is needed.
+    """
 
     def __init__(self, make_body: Callable[[Resources], TrainingBody], resources: Resources, together: int) -> None:
         """together: how many trials an actor takes. StudyError if a trial can never fit."""
@@ -38,6 +42,7 @@ class RayCrews(RayExecutor):
         self._together = together
         self._came: list[Assignment] = []
         self._crews: dict[Any, _Crew] = {}
+        self._idle_share = 0.0
 
     @property
     def slots(self) -> int:
@@ -50,10 +55,12 @@ class RayCrews(RayExecutor):
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for the end of a group."""
+        self._look()
         groups, self._came = gathered(self._came, self._together), []
         for group in groups:
-            actor = self._actor_for(self._together if group[0].alone else len(group))
-            self._crews[actor.run.remote(group)] = _Crew(actor, group)
+            share = self._share_of(self._together if group[0].alone else len(group))
+            actor = self._actor_of(share)
+            self._crews[actor.run.remote(group)] = _Crew(actor, share, group)
         if not self._crews:
             time.sleep(timeout)
             return []
@@ -83,17 +90,28 @@ class RayCrews(RayExecutor):
     def _collect(self, reference: Any) -> list[Departure]:
         crew = self._crews.pop(reference)
         cause = ""
+        clean = False
         try:
-            ray.get(reference)
+            clean = cast(bool, ray.get(reference))
         except RayError as error:
             cause = cause_of(error)
-        ray.kill(crew.actor)
+        if clean and crew.share == self._idle_share:
+            self._idle.append(crew.actor)
+        else:
+            ray.kill(crew.actor)
         return [Departure(each, "" if has_result(each) else cause) for each in crew.running()]
 
-    def _actor_for(self, trials: int) -> Any:
-        gpus = min(1.0, trials * (self._resources.gpus or 0.0))
-        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=gpus, max_restarts=0)(_Worker)
-        return remote.remote(self._body)
+    def _share_of(self, trials: int) -> float:
+        return min(1.0, trials * (self._resources.gpus or 0.0))
+
+    def _actor_of(self, share: float) -> Any:
+        """An idle actor of such a share of a GPU, or a new one; idle ones of another share make room."""
+        if share != self._idle_share:
+            self._end_idle()
+            self._idle_share = share
+        if self._idle:
+            return self._idle.pop()
+        return _WORKER.options(num_cpus=self._resources.cpus, num_gpus=share).remote(self._body)
 
 
 class _Worker:
@@ -106,3 +124,6 @@ class _Worker:
         """Carry out an attempt at each trial."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
         return work_together(group, self._body)
+
+
+_WORKER: Any = ray.remote(max_restarts=0)(_Worker)  # one, which a cluster is told once: telling it waits for the head

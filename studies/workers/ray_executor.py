@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,15 +15,14 @@ from ray.exceptions import RayError, RayTaskError
 from archsearch.errors import StudyError, described, first_line
 from archsearch.studies.workers.clerk import Assignment, Body, work
 from archsearch.studies.workers.executor import Departure, Resources
+from archsearch.studies.workers.ray_head import SECONDS_TO_ANSWER, Head, answers
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """At the nodes of the cluster, which come and go."""
-SECONDS_TO_ANSWER = 5.0
-"""For the head of a cluster."""
 
 
 class RayExecutor:
-    """One actor a slot, of one process. An actor without a GPU serves trial after trial until one of them fails."""
+    """One actor a slot, of one process, which serves trial after trial until one of them fails."""
 
     def __init__(self, make_body: Callable[[Resources], Body], resources: Resources) -> None:
         """Start Ray on this machine, or join a cluster. StudyError if a trial can never fit.
@@ -34,7 +32,9 @@ class RayExecutor:
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             _start_ray(resources)
-        nodes = _nodes()
+        address = str(cast(Any, ray.get_runtime_context()).gcs_address)
+        self._head = Head(address, elsewhere=resources.ray_address is not None or not self._owns_ray)
+        nodes = self._head.nodes()
         self._resources = with_gpus(resources, nodes)
         self._body = make_body(self._resources)
         self._slots = needed_slots(nodes, self._resources)
@@ -45,18 +45,26 @@ class RayExecutor:
     @property
     def slots(self) -> int:
         """How many attempts run at a time, on the nodes that there are now."""
+        self._look()
+        return self._slots
+
+    def _look(self) -> None:
+        """At the cluster, now and then."""
         if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
             self._looked = time.monotonic()
-            self._slots = slots(_nodes(), self._resources)
-        return self._slots
+            self._slots = slots(self._head.nodes(), self._resources)
 
     def start(self, assignment: Assignment) -> None:
         """Begin an attempt on an idle actor or a new one."""
+        self._head.check()
+        if assignment.alone:
+            self._end_idle()
         actor = self._idle.pop() if self._idle else self._new_actor(alone=assignment.alone)
         self._busy[actor.run.remote(assignment)] = (actor, assignment)
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for one."""
+        self._look()
         if not self._busy:
             time.sleep(timeout)
             return []
@@ -90,16 +98,21 @@ class RayExecutor:
         except RayError as error:
             ray.kill(actor)
             return Departure(assignment, cause_of(error))
-        if clean and not self._resources.gpus:
+        if clean and not assignment.alone:
             self._idle.append(actor)
         else:
             ray.kill(actor)
         return Departure(assignment, "")
 
+    def _end_idle(self) -> None:
+        """Kill the actors that have nothing to do: they hold what another kind of actor needs."""
+        for actor in self._idle:
+            ray.kill(actor)
+        self._idle.clear()
+
     def _new_actor(self, *, alone: bool) -> Any:
         gpus = max(1.0, self._resources.gpus or 0.0) if alone else self._resources.gpus or 0.0
-        remote = ray.remote(num_cpus=self._resources.cpus, num_gpus=gpus, max_restarts=0)(_Worker)
-        return remote.remote(self._body)
+        return _WORKER.options(num_cpus=self._resources.cpus, num_gpus=gpus).remote(self._body)
 
 
 class _Worker:
@@ -112,6 +125,9 @@ class _Worker:
         """Carry out an attempt; whether the process is fit for another one."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
         return work(assignment, self._body)
+
+
+_WORKER: Any = ray.remote(max_restarts=0)(_Worker)  # one, which a cluster is told once: telling it waits for the head
 
 
 def _start_ray(resources: Resources) -> None:
@@ -136,7 +152,7 @@ def _join(address: str, quiet: dict[str, Any]) -> None:
         raise StudyError(
             f"resources.ray_address must be HOST:PORT or auto; got {address}: run the driver on a node of the cluster"
         )
-    if address != "auto" and not _answers(address):
+    if address != "auto" and not answers(address):
         raise StudyError(_nothing_at(address))
     ray_constants.NUM_REDIS_GET_RETRIES = int(SECONDS_TO_ANSWER)  # of a second each; Ray's own 20 are long to wait
     try:
@@ -145,27 +161,11 @@ def _join(address: str, quiet: dict[str, Any]) -> None:
         raise StudyError(_nothing_at(address)) from error
 
 
-def _answers(address: str) -> bool:
-    """Whether anything listens at HOST:PORT: Ray itself asks for minutes."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_ANSWER):
-            return True
-    except (OSError, ValueError, OverflowError):
-        return False
-
-
 def _nothing_at(address: str) -> str:
     return (
         f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
         "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
     )
-
-
-def _nodes() -> list[Mapping[str, float]]:
-    """What each living node of the cluster has in all."""
-    known = cast(list[dict[str, Any]], ray.nodes())
-    return [cast(Mapping[str, float], node["Resources"]) for node in known if node["Alive"]]
 
 
 def with_gpus(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> Resources:

@@ -62,14 +62,16 @@ class GroupExecutor(RayExecutor):
 
     def start(self, assignment: Assignment) -> None:
         """Ask for a place for all processes on one node, and begin them there."""
+        self._head.check()
         world = self._resources.ranks
         share = {"CPU": self._resources.cpus / world, "GPU": 1.0 if self._resources.gpus else 0.0}
         bundle = {name: amount for name, amount in share.items() if amount}
         placement = placement_group([bundle] * world, strategy="STRICT_PACK")
-        remote: Any = ray.remote(num_cpus=share["CPU"], num_gpus=share["GPU"], max_restarts=0)(_Rank)
         actors = [
-            remote.options(
-                scheduling_strategy=PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=rank)
+            _RANK.options(
+                num_cpus=share["CPU"],
+                num_gpus=share["GPU"],
+                scheduling_strategy=PlacementGroupSchedulingStrategy(placement, placement_group_bundle_index=rank),
             ).remote(self._body)
             for rank in range(world)
         ]
@@ -78,6 +80,7 @@ class GroupExecutor(RayExecutor):
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for a process to end."""
+        self._look()
         waited = [reference for group in self._groups for reference in group.open]
         if not waited:
             time.sleep(timeout)
@@ -105,7 +108,8 @@ class GroupExecutor(RayExecutor):
         self._groups.remove(group)
         for actor in group.actors:
             ray.kill(actor)
-        remove_placement_group(group.placement)
+        if not self._head.is_lost:  # which would be waited for
+            remove_placement_group(group.placement)
 
 
 class _Rank:
@@ -118,3 +122,6 @@ class _Rank:
         """Carry out its part; whether it ended well."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
         return work_as_rank(assignment, self._body, rank, world)
+
+
+_RANK: Any = ray.remote(max_restarts=0)(_Rank)  # one, which a cluster is told once: telling it waits for the head

@@ -1,14 +1,50 @@
 """Triton is first imported ready for its interpreter where there is no CUDA device; tests of kernels ask for it."""
 
+from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 import pytest
 import torch
+
+
+def _without_needless_work() -> None:
+    """Triton's interpreter puts its own functions in the place of the language's again at every call inside a kernel,
+    where once a launch is enough, and works out for every sum of integers whether it overflows without ever looking at
+    what comes out (`debug` is off): more than half of its time. Other versions may differ and are left as they are.
+    """
+    interpreter: Any = import_module("triton.runtime.interpreter")
+    language: Any = import_module("triton.language")
+    if not {"_patch_lang", "_LangPatchScope", "interpreter_builder"} <= set(vars(interpreter)):
+        return
+    prepare, run = interpreter._patch_lang, interpreter.GridExecutor.__call__
+    options = interpreter.interpreter_builder.options
+    assert not options.debug
+    done: set[frozenset[int]] = set()
+
+    def once(function: Any) -> Any:
+        seen = frozenset(id(x) for x in function.__globals__.values() if x is language or x is language.core)
+        if seen in done:
+            return interpreter._LangPatchScope()
+        done.add(seen)
+        return prepare(function)
+
+    def launched(self: Any, *arguments: Any, **named: Any) -> None:
+        done.clear()
+        try:
+            run(self, *arguments, **named)
+        finally:
+            done.clear()
+
+    interpreter._patch_lang, interpreter.GridExecutor.__call__ = once, launched
+    interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
+
 
 if not torch.cuda.is_available():
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TRITON_INTERPRET", "1")  # read when triton, and every kernel, is first imported
         import_module("triton.language")
+    _without_needless_work()
 
 
 @pytest.fixture

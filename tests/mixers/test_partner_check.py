@@ -56,9 +56,11 @@ def test_a_wrong_form_and_a_lost_state_are_seen(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_command_prints_a_line_a_row_or_json() -> None:
     shown = CliRunner().invoke(app, ["check", "mla"])
-    assert shown.exit_code == 0 and shown.output.count("passed") == 5
+    assert shown.exit_code == 0 and shown.output.count("passed") == 6
+    assert shown.output.endswith("\nmla passes: 5 passed, 0 failed, 0 not run\n")
     plain = json.loads(CliRunner().invoke(app, ["check", "window", "--json"]).output)
     assert plain["passed"] and plain["name"] == "window" and len(plain["rows"]) == 5
+    assert all(row["error"] <= row["bound"] for row in plain["rows"])
 
 
 def test_a_backend_that_a_layer_has_not_is_refused() -> None:

@@ -75,6 +75,11 @@ def overhead(toy: ModuleType) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def sharing() -> ModuleType:
+    return _load("shared_trial")
+
+
+@pytest.fixture(scope="session")
 def thread_executor() -> type[ThreadExecutor]:
     return ThreadExecutor
 

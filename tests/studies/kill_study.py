@@ -2,8 +2,10 @@
 
     python tests/studies/kill_study.py --kills 100 --trials 40 --slots 1     # about ten minutes
     python tests/studies/kill_study.py --kills 100 --trials 40 --slots 2
+    python tests/studies/kill_study.py --kills 20 --heads 5 --trials 40      # the heads of clusters too
 
 The cluster has two nodes of this machine; one of them is killed with everything on it and comes back seconds later.
+Where heads are killed, the driver must end by itself in one line, and the study goes on on a new cluster.
 With one slot the study must end exactly as one that nobody killed: the same proposals, outcomes and values. With
 several the order of the endings decides about the proposals, and every trial must have the value that its point has.
 """
@@ -50,6 +52,7 @@ class Havoc:
     draw: random.Random
     kills: int
     pause: float
+    heads: int = 0
     counts: Counter[str] = field(default_factory=Counter[str])
 
     @property
@@ -59,13 +62,18 @@ class Havoc:
 
     def target(self) -> str:
         """What to kill next."""
+        if self.counts["head"] * (self.kills + 1) < self.heads * (self.counts.total() + 1):
+            return "head"
         return self.draw.choices(("driver", "worker", "node"), (9, 9, 2))[0]
 
 
 class LocalCluster:
-    """Two nodes on this machine: the head, which stays, and one that comes and goes."""
+    """Two nodes on this machine: the head, which stays until the cluster is renewed, and one that comes and goes."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster(
@@ -94,6 +102,16 @@ class LocalCluster:
         self._cluster.remove_node(self._node, allow_graceful=False)
         self._node, self._back = None, time.monotonic() + away
         return True
+
+    def kill_head(self) -> None:
+        """SIGKILL every process of the head: there is no cluster any more."""
+        head: Any = self._cluster.head_node
+        head.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+
+    def renew(self) -> None:
+        """Another cluster, at another address."""
+        self.close()
+        self._begin()
 
     def close(self) -> None:
         """End both nodes."""
@@ -188,14 +206,19 @@ def await_trials(directory: Path, process: "subprocess.Popen[str]") -> None:
 
 
 def torment(directory: Path, havoc: Havoc, cluster: LocalCluster, options: list[str]) -> None:
-    """Drive the study and kill at random until the kills are used up or the study has ended."""
+    """Drive the study on the cluster and kill at random until the kills are used up or the study has ended."""
     while havoc.left:
-        with drive(directory, *options) as process:
+        with drive(directory, *options, "--ray-address", cluster.address) as process:
             await_trials(directory, process)
             while havoc.left and process.poll() is None:  # a driver that could not start is begun again
                 time.sleep(havoc.draw.uniform(0.0, havoc.pause))
                 cluster.restore()
                 target = havoc.target()
+                if target == "head":
+                    havoc.counts[target] += 1
+                    bereave(directory, process, cluster)
+                    cluster.renew()
+                    break
                 done = (
                     target == "driver"
                     or (target == "worker" and kill_a_worker(directory, havoc.draw))
@@ -209,17 +232,33 @@ def torment(directory: Path, havoc: Havoc, cluster: LocalCluster, options: list[
             return
 
 
+def bereave(directory: Path, process: "subprocess.Popen[str]", cluster: LocalCluster) -> None:
+    """Kill the head of the driver's cluster; the driver must end by itself, its last line saying how to go on, unless
+    the study has just ended.
+    """
+    cluster.kill_head()
+    output, _ = process.communicate(timeout=120)
+    if process.returncode == 0:
+        return
+    assert process.returncode == 2, output
+    assert output.strip().splitlines()[-1] == (
+        f"StudyError: the head of the Ray cluster at {cluster.address} does not answer; nothing is lost: start a "
+        f"cluster and go on with archsearch study resume {directory} resources.ray_address=HOST:PORT"
+    )
+
+
 def main() -> int:
     """Torment, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--heads", type=int, default=0, help="how many of the kills are of a head")
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step", type=float, default=0.6, help="seconds of a step; a trial has 16")
     parser.add_argument("--pause", type=float, default=3.0, help="most seconds between two kills")
     given = parser.parse_args()
-    havoc = Havoc(random.Random(given.seed), given.kills, given.pause)
+    havoc = Havoc(random.Random(given.seed), given.kills, given.pause, given.heads)
     with tempfile.TemporaryDirectory() as home:
         return report(Path(home), havoc, given)
 
@@ -232,11 +271,10 @@ def report(home: Path, havoc: Havoc, given: argparse.Namespace) -> int:
     cluster = LocalCluster()
     start = time.monotonic()
     try:
-        options = [*size, "--ray-address", cluster.address]
-        torment(home / "study", havoc, cluster, [*options, "--pause", str(given.step)])
+        torment(home / "study", havoc, cluster, [*size, "--pause", str(given.step), "--patience", "2"])
         seconds = time.monotonic() - start
         cluster.restore()
-        finish(home / "study", *options, "--pause", "0")
+        finish(home / "study", *size, "--ray-address", cluster.address, "--pause", "0")
         left = _still_there(home / "study")
     finally:
         cluster.close()

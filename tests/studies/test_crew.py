@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.crew import gathered, work_together
 from archsearch.studies.workers.executor import Departure, Resources
 from archsearch.studies.workers.local_executor import LocalExecutor
+from archsearch.studies.workers.node import CACHE
 
 GRID = Grid(
     MqarOptions(length=16, pairs=2, vocabulary=16, evaluation=8),
@@ -184,7 +186,7 @@ def test_the_grid_runs_as_a_study_and_in_a_plain_loop() -> None:
 
 def test_shares_that_no_process_can_take_are_refused() -> None:
     with pytest.raises(StudyError, match="needs one GPU at most"):
-        LocalExecutor(Resources(gpus=2.0, workers="local"), devices=2)
+        LocalExecutor(Resources(gpus=2.0), devices=2)
     with pytest.raises(ConfigError) as error:
         Resources(together=0)
     assert str(error.value) == "resources.together must be >= 1; got 0"
@@ -192,18 +194,32 @@ def test_shares_that_no_process_can_take_are_refused() -> None:
         Resources(ray_address="auto", workers="local")
 
 
-def test_actors_of_ray_carry_crews(tmp_path: Path) -> None:
+def test_an_actor_of_ray_carries_one_crew_after_another(tmp_path: Path) -> None:
     from archsearch.studies.workers.ray_crews import RayCrews
 
     crews = RayCrews(lambda given: TrainingBody(given.cpus), Resources(gpus=0.0), together=2)
     try:
         assignments = study(tmp_path, four())
-        for assignment in assignments[:2]:
-            crews.start(assignment)
-        over = crews.departures(60)
-        while len(over) < 2:
-            over += crews.departures(60)
-        assert [departure.cause for departure in over] == [""] * 2
+        for pair in (assignments[:2], assignments[2:]):
+            for assignment in pair:
+                crews.start(assignment)
+            over = crews.departures(60)
+            while len(over) < 2:
+                over += crews.departures(60)
+            assert crews.departures(3) == []  # the actor's last word
+            assert [departure.cause for departure in over] == [""] * 2
     finally:
         crews.close()
-    assert outcomes(tmp_path) == ["complete"] * 2 + [""] * 2
+    assert outcomes(tmp_path) == ["complete"] * 4
+    results = [StudyDirectory(tmp_path).trial(number).result() for number in range(4)]
+    assert len({(result.details or {})["group"]["process"] for result in results if result is not None}) == 1
+
+
+def test_kernels_are_kept_on_the_node_unless_another_place_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CACHE, raising=False)
+    BODY.settle_in()
+    chosen = os.environ[CACHE]
+    assert Path(chosen).parent == Path(tempfile.gettempdir())
+    monkeypatch.setenv(CACHE, "/somewhere/else")
+    BODY.settle_in()
+    assert os.environ[CACHE] == "/somewhere/else"

@@ -34,13 +34,35 @@ def test_a_study_killed_at_random_on_a_cluster_ends_exactly_as_the_unkilled_one(
     havoc = killing.Havoc(random.Random(3), kills=5, pause=1.5)
     cluster = killing.LocalCluster()
     try:
-        options = [*SIZE, "--slots", "1", "--ray-address", cluster.address]
+        options = [*SIZE, "--slots", "1"]
         killing.torment(tmp_path / "study", havoc, cluster, [*options, "--pause", "0.1"])
         cluster.restore()
-        killing.finish(tmp_path / "study", *options, "--pause", "0")
+        killing.finish(tmp_path / "study", *options, "--ray-address", cluster.address, "--pause", "0")
     finally:
         cluster.close()
     assert not havoc.left and havoc.counts["node"] and havoc.counts["worker"] and havoc.counts["driver"]
+    killing.check_whole(tmp_path / "study", TRIALS)
+    assert killing.rows(tmp_path / "study") == whole
+
+
+def test_a_driver_whose_cluster_lost_its_head_ends_in_one_line_and_another_cluster_ends_the_study(
+    killing: ModuleType, whole: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
+    options = [*SIZE, "--slots", "1", "--pause", "0"]
+    cluster = killing.LocalCluster()
+    try:
+        slowly = ("--pause", "0.1", "--patience", "1", "--ray-address", cluster.address)
+        with killing.drive(tmp_path / "study", *options, *slowly) as process:
+            killing.await_trials(tmp_path / "study", process)
+            time.sleep(0.5)
+            killing.bereave(tmp_path / "study", process, cluster)
+        assert process.returncode == 2 and any(
+            trial.result() is None for trial in StudyDirectory(tmp_path / "study").trials().values()
+        )
+        cluster.renew()
+        killing.finish(tmp_path / "study", *options, "--ray-address", cluster.address)
+    finally:
+        cluster.close()
     killing.check_whole(tmp_path / "study", TRIALS)
     assert killing.rows(tmp_path / "study") == whole
 

@@ -49,8 +49,9 @@ def _curve(study: StudyDirectory) -> list[Mapping[str, float]]:
     return [measurement.values for measurement in study.trial(0).curve()]
 
 
+@pytest.mark.parametrize("shard", [False, True])
 def test_two_processes_train_as_one_does_and_go_on_when_one_of_them_is_killed(
-    tmp_path: Path, thread_executor: Any
+    tmp_path: Path, thread_executor: Any, *, shard: bool
 ) -> None:
     from archsearch.studies.workers.body import TrainingBody
 
@@ -66,11 +67,13 @@ def test_two_processes_train_as_one_does_and_go_on_when_one_of_them_is_killed(
             killed.append(int(str(present["pid"])))
             os.kill(killed[0], signal.SIGKILL)
 
-    config = _config(tmp_path, "resources={gpus: 0, processes: 2}")
+    config = _config(tmp_path, f"resources={{gpus: 0, processes: 2, shard: {str(shard).lower()}}}")
     run_study(config, announce=told.append, on_look=kill_once)
     assert study.trial(0).attempt() == 2 and any("was lost" in text for text in told)
     assert (study.trial(0).path / "ranks-2").exists(), "the processes met"
     assert len(_curve(study)) == len(_curve(one)) == 4
+    result = study.trial(0).result()
+    assert result is not None and dict(result.details or {}).items() >= {"processes": 2, "sharded": shard}.items()
     for ours, theirs in zip(_curve(study), _curve(one), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
 

@@ -267,6 +267,13 @@ def test_choices_are_told_in_words() -> None:
         ),
         (["sampler.kind=tpa"], ConfigError, "sampler.kind must be one of"),
         (["resources={gpus: 0, processes: 100}"], ConfigError, "a batch needs a sequence for each of 100 processes"),
+        (
+            ["resources={gpus: 2, shard: true}", "objectives={recall: maximize, step_milliseconds: minimize}"],
+            ConfigError,
+            "objectives.step_milliseconds is measured on one device, which resources.shard spares; leave one of them",
+        ),
+        (["resources={gpus: 2, shard: true}", "graphs=true"], ConfigError, "graphs need one process a trial; leave"),
+        (["resources={shard: true}"], ConfigError, "resources.shard needs a trial of several processes; got 1; raise"),
         (["resources.cpus=4096"], StudyError, "a trial needs 4096 CPUs; this machine has"),
         (["resources.gpus=4096"], StudyError, "a trial needs 4096 GPUs; this machine has"),
         (["graphs=true", "resources.gpus=0"], ConfigError, "graphs need trials with a GPU; got resources.gpus 0"),

@@ -132,7 +132,7 @@ def test_replayed_steps_have_the_bits_of_eager_ones(rule: str, dropout: float) -
         run.advance(0.75, watch)
         run.evaluate()
         run.advance(1.0, watch)
-        assert graphs is (isinstance(run._change, Replayed) and run._change.captured is not None)
+        assert graphs is (isinstance(run._change, Replayed) and run._change.is_captured)
         kept.append((losses, run.tensors()))
     (eager, one), (replayed, other) = kept
     assert len(eager) == len(replayed) == 8 == EAGER + 5

@@ -25,11 +25,12 @@ from archsearch.studies.training.language import plan_trial
 from archsearch.studies.training.together.feed import STEPS, blocks
 from archsearch.studies.training.together.folding import fold
 from archsearch.studies.training.together.group import Member, train_together
+from archsearch.studies.training.together.kept import Kept, Key
 from archsearch.studies.training.together.lane import Lane
 from archsearch.studies.training.together.lockstep import evaluate_in_lockstep
 from archsearch.studies.training.together.rows import Layout
 from archsearch.studies.training.together.stack import Course, Stack, rows_for
-from archsearch.studies.training.trial import Plan, train_trial
+from archsearch.studies.training.trial import Plan, build_entry, train_trial
 
 MQAR = MqarOptions(length=16, pairs=2, train_pairs=(1, 2), vocabulary=16, evaluation=16)
 TASKS = Tasks(mqar=MQAR)
@@ -211,6 +212,45 @@ def test_a_batched_model_has_the_logits_of_its_replicas(rule: str) -> None:
     found = stack.logits(tokens)
     for i, row in enumerate((0, 1, 0)):  # the third repeats the first
         torch.testing.assert_close(found[i], expected[row], rtol=1e-4, atol=1e-5)
+
+
+def lanes_of(plans: Sequence[Plan], layout: Layout) -> list[Lane]:
+    rows = [layout.row(dict(build_entry(plan, BUILT["mqar"]).named_parameters())) for plan in plans]
+    return [Lane.fresh(layout, row, p.training, p.seed, p.device) for p, row in zip(plans, rows, strict=True)]
+
+
+@pytest.mark.parametrize("seeds", [(2, 3, 4), (5, 5, 5)])
+def test_a_batched_model_that_trained_others_trains_the_next_as_a_new_one_would(seeds: tuple[int, ...]) -> None:
+    def stacked(plans: Sequence[Plan], steps: int) -> Stack:
+        model = fold(build_entry(plans[0], BUILT["mqar"]))  # pyright: ignore[reportArgumentType]
+        return Stack(model, lanes_of(plans, Layout.of(model)), 4, course(steps))
+
+    def course(steps: int) -> Course:
+        return Course(BUILT["mqar"], 4, steps, half=False, graphs=False)
+
+    others = [planned(seed, rate, weight_decay=0.2) for seed, rate in zip(seeds, (1e-2, 1e-3, 3e-3), strict=True)]
+    used, new = stacked(PLANS, 4), stacked(others, 6)
+    used.advance(4)
+    used.load(lanes_of(others, used.layout), course(6))
+    for stack in (used, new):
+        stack.advance(6)
+        stack.save()
+    for one, other in zip(used.lanes, new.lanes, strict=True):
+        assert all(torch.equal(x, other.tensors()[name]) for name, x in one.tensors().items())
+
+
+def test_the_newest_batched_models_are_kept_each_for_its_like() -> None:
+    model = fold(build_entry(PLANS[0], BUILT["mqar"]))  # pyright: ignore[reportArgumentType]
+    course = Course(BUILT["mqar"], 4, 6, half=False, graphs=False)
+    stack = Stack(model, lanes_of(PLANS, Layout.of(model)), 4, course)
+    kept, device = Kept(most=2), torch.device("cpu")
+    keys = [Key.of(model, course, rows, device) for rows in (4, 2, 1)]
+    for key in keys:
+        kept.put(key, stack)
+    longer, wider = replace(course, steps=9), replace(course, sequences=8)
+    assert kept.take(Key.of(model, wider, 2, device)) is None
+    assert kept.take(keys[0]) is None and kept.take(Key.of(model, longer, 2, device)) is stack
+    assert kept.take(keys[1]) is None and kept.drop() and not kept.drop()
 
 
 def test_blocks_hold_what_the_task_draws() -> None:

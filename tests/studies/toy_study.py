@@ -145,11 +145,15 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=0.02)
     parser.add_argument("--ray-address", default=None)
     parser.add_argument("--die-at-write", type=int, default=None)
+    parser.add_argument("--patience", type=float, default=None, help="seconds without the head of the cluster")
     options = parser.parse_args()
     # A shell has what it runs in the background ignore interrupts, and whoever is started by that inherits it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    from archsearch.studies.workers import ray_head
     from archsearch.studies.workers.ray_executor import RayExecutor
 
+    if options.patience is not None:
+        ray_head.PATIENCE = options.patience
     if options.die_at_write is not None:
         records.watch = _die_at_write(options.die_at_write)
     resources = Resources(cpus=1, concurrent=options.slots, ray_address=options.ray_address)

@@ -1,6 +1,7 @@
-"""One trial in one process and the same trial in two: the losses side by side, and the time of a step.
+"""One trial in one process and the same trial in two: the losses side by side, seconds, and memory.
 
     python tests/studies/two_gpus.py                  # two GPUs, NCCL
+    python tests/studies/two_gpus.py --shard          # the same, and once more with parameters shared out (FSDP2)
     python tests/studies/two_gpus.py --device cpu     # two processes, gloo
 
 Exit code 1 if a loss differs by more than the tolerance.
@@ -12,8 +13,9 @@ import json
 import multiprocessing
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 import torch
@@ -25,12 +27,35 @@ from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.language import counted, plan_trial
 from archsearch.studies.training.parallel import First, Other, joined
-from archsearch.studies.training.trial import train_trial
+from archsearch.studies.training.run import Run
+from archsearch.studies.training.trial import Plan, build_entry, read_trial, train_trial
 
 TOLERANCE = {"cpu": 1e-4, "cuda": 2e-2}
 """Relative, of a loss; on a GPU products are taken in bfloat16, and batches of another size round otherwise."""
 
 EVALUATIONS = 8
+
+
+class Way(Enum):
+    """How a trial is carried."""
+
+    ONE = "one process"
+    TWO = "two, averaged gradients"
+    SHARDED = "two, shared parameters"
+
+    @property
+    def world(self) -> int:
+        """Processes."""
+        return 1 if self is Way.ONE else 2
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a trial found. losses: of the evaluations; peak_memory: bytes of the first process's GPU."""
+
+    losses: Sequence[float]
+    seconds: float
+    peak_memory: int | None
 
 
 class Notes:
@@ -60,7 +85,7 @@ def config_of(device: str) -> TrialConfig:
     small = device == "cpu"
     model = Model(width=32, heads=1, layers=1) if small else Model(width=768, heads=6, layers=12)
     task = MqarOptions(length=32, pairs=4, vocabulary=64, evaluation=32, tokens=40_000)
-    large = MqarOptions(length=512, pairs=64, vocabulary=8192, evaluation=256, tokens=8_000_000)
+    large = MqarOptions(length=512, pairs=64, vocabulary=8192, evaluation=256, tokens=2_000_000)
     return TrialConfig(
         rule="gated_delta_net",
         tasks=Tasks(mqar=task if small else large),
@@ -71,56 +96,95 @@ def config_of(device: str) -> TrialConfig:
     )
 
 
-def train(rank: int, world: int, device: str, home: str) -> None:
+def train(rank: int, way: Way, device: str, home: str) -> None:
     """One process's part; the first writes what it found."""
+    plan = prepared(rank, device)
+    notes = Notes()
+    with contextlib.ExitStack() as stack:
+        supervisor: Notes | First | Other = notes
+        if way.world > 1:
+            meeting = Path(home) / f"meeting-{way.name}"
+            ranks = stack.enter_context(joined(meeting, rank, way.world, plan.device, shard=way is Way.SHARDED))
+            supervisor = First(notes, ranks) if ranks.is_first else Other(notes.rung_fractions, ranks)
+            plan = replace(plan, ranks=ranks)
+        facts = train_trial(plan, checkpoints(way, home), supervisor)
+    if rank == 0:
+        found = {"curve": notes.curve, "seconds": notes.seconds, "peak_memory": facts["peak_memory"]}
+        (Path(home) / f"found-{way.name}.json").write_text(json.dumps(found))
+
+
+def prepared(rank: int, device: str) -> Plan:
+    """The plan of the trial on this process's GPU."""
     torch.set_num_threads(1)
     if device == "cuda":
         torch.cuda.set_device(rank)
     config = config_of(device)
     tasks = config.tasks.build()
     known = counted(read_rule(config.rule), config.model, config.layer, next(iter(tasks.values())))
-    plan = plan_trial(config, tasks, known)
-    notes = Notes()
-    with contextlib.ExitStack() as stack:
-        supervisor: Notes | First | Other = notes
-        if world > 1:
-            ranks = stack.enter_context(joined(Path(home) / f"meeting-{world}", rank, world, plan.device))
-            supervisor = First(notes, ranks) if ranks.is_first else Other(notes.rung_fractions, ranks)
-            plan = replace(plan, ranks=ranks)
-        facts = train_trial(plan, Path(home) / f"checkpoints-{world}", supervisor)
-    if rank == 0:
-        found = {"curve": notes.curve, "seconds": notes.seconds, "peak_memory": facts["peak_memory"]}
-        (Path(home) / f"found-{world}.json").write_text(json.dumps(found))
+    return plan_trial(config, tasks, known)
 
 
-def measured(world: int, device: str, home: str) -> dict[str, list[dict[str, float]] | float]:
-    """What a trial of `world` processes found. ChildProcessError if one of them failed."""
+def checkpoints(way: Way, home: str) -> Path:
+    """Where they are."""
+    return Path(home) / f"checkpoints-{way.name}"
+
+
+def reopened(way: Way, device: str, home: str) -> float:
+    """The loss of the last checkpoint of `way`, opened in this process alone."""
+    plan = prepared(0, device)
+    kept = read_trial(plan, checkpoints(way, home))
+    assert kept is not None
+    (entry,) = plan.entries
+    model = build_entry(plan, entry.task)
+    run = Run(entry.task, model, plan.training, entry.tokens, plan.seed, plan.device)
+    run.restore(kept.tensors[entry.task.name], kept.steps[entry.task.name])
+    return run.evaluate()["recall_loss"]
+
+
+def measured(way: Way, device: str, home: str) -> Found:
+    """What a trial found. ChildProcessError if one of its processes failed."""
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=train, args=(rank, world, device, home)) for rank in range(world)]
+    processes = [context.Process(target=train, args=(rank, way, device, home)) for rank in range(way.world)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     if any(process.exitcode for process in processes):
-        raise ChildProcessError(f"{world} processes ended with {[process.exitcode for process in processes]}")
-    return json.loads((Path(home) / f"found-{world}.json").read_text())
+        raise ChildProcessError(f"{way.value} ended with {[process.exitcode for process in processes]}")
+    found = json.loads((Path(home) / f"found-{way.name}.json").read_text())
+    return Found([float(each["recall_loss"]) for each in found["curve"]], found["seconds"], found["peak_memory"])
+
+
+def report(found: Mapping[Way, Found]) -> float:
+    """Print all side by side; the largest relative difference from one process."""
+    for way, each in found.items():
+        memory = "" if each.peak_memory is None else f", at most {each.peak_memory / 2**30:.2f} GiB a process"
+        print(f"{way.value:28s} {each.seconds:7.1f} s of training{memory}")
+    print("losses: " + ", ".join(way.value for way in found))
+    for losses in zip(*(each.losses for each in found.values()), strict=True):
+        print("  " + "   ".join(f"{loss:10.6f}" for loss in losses))
+    one = found[Way.ONE].losses
+    return max(
+        abs(loss - other) / loss for each in found.values() for loss, other in zip(one, each.losses, strict=True)
+    )
 
 
 def main() -> int:
     """Train, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    device = parser.parse_args().device
+    parser.add_argument("--shard", action="store_true", help="share the parameters among the processes as well")
+    given = parser.parse_args()
+    ways = list(Way) if given.shard else [Way.ONE, Way.TWO]
     with tempfile.TemporaryDirectory() as home:
-        one, two = (measured(world, device, home) for world in (1, 2))
-    worst = 0.0
-    for ours, theirs in zip(one["curve"], two["curve"], strict=True):  # type: ignore[arg-type]
-        loss, other = ours["recall_loss"], theirs["recall_loss"]
-        worst = max(worst, abs(loss - other) / loss)
-        print(f"loss {loss:10.6f} in one process   {other:10.6f} in two")
-    print(f"largest relative difference {worst:.2e}, at most {TOLERANCE[device]:g}")
-    print(f"seconds of training {one['seconds']:.1f} in one process, {two['seconds']:.1f} in two")
-    return int(worst > TOLERANCE[device])
+        found = {way: measured(way, given.device, home) for way in ways}
+        worst = report(found)
+        if given.shard:
+            last, alone = found[Way.SHARDED].losses[-1], reopened(Way.SHARDED, given.device, home)
+            print(f"the checkpoint of shares, opened in one process: loss {alone:.6f}, {last:.6f} as it was kept")
+            worst = max(worst, abs(last - alone) / last)
+    print(f"largest relative difference {worst:.2e}, at most {TOLERANCE[given.device]:g}")
+    return int(worst > TOLERANCE[given.device])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from archsearch.studies.tasks.task import IGNORED, Task
+from archsearch.studies.training.labels import labelled, rounded
 
 STEPS = 64
 """Steps of a block."""
@@ -19,8 +20,6 @@ AHEAD = 2
 """Blocks that are drawn or being drawn beside the one in use."""
 KEPT = 64
 """Blocks of one seed that a process keeps, for the next group that trains on the same data."""
-ROUNDING = 64
-"""Labelled positions of a batch are filled up to a multiple of this, so that the blocks of a task look alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +61,9 @@ def _starts(first: int, last: int) -> list[int]:
 def _drawn(task: Task, seed: int, sequences: int, start: int, stop: int) -> Block:
     """The block of one seed."""
     batches = [task.train_batch(seed, step, sequences) for step in range(start, stop)]
-    targets = [batch.targets.flatten() for batch in batches]
-    found = [(target != IGNORED).nonzero()[:, 0] for target in targets]
-    most = -(-max(len(places) for places in found) // ROUNDING) * ROUNDING
-    places = torch.zeros(1, len(batches), most, dtype=torch.int32)
-    answers = torch.full((1, len(batches), most), IGNORED, dtype=torch.int32)
-    for i, (labelled, target) in enumerate(zip(found, targets, strict=True)):
-        places[0, i, : len(labelled)] = labelled
-        answers[0, i, : len(labelled)] = target[labelled]
+    most = max(rounded(int((batch.targets != IGNORED).sum())) for batch in batches)
+    found = [labelled(batch.targets, most) for batch in batches]
+    places, answers = (torch.stack(each).int()[None] for each in zip(*found, strict=True))
     return Block(torch.stack([batch.tokens.int() for batch in batches])[None], places, answers)
 
 

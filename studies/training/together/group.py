@@ -23,11 +23,12 @@ from archsearch.studies.training.card import training_on
 from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import half_precision, steps_of
 from archsearch.studies.training.together.folding import fold, why_not_folded
+from archsearch.studies.training.together.kept import KEPT, Key
 from archsearch.studies.training.together.lane import Lane
 from archsearch.studies.training.together.lockstep import evaluate_in_lockstep
 from archsearch.studies.training.together.rows import Layout
 from archsearch.studies.training.together.stack import Course, Stack, rows_for
-from archsearch.studies.training.together.times import Times
+from archsearch.studies.training.together.times import TRAINING, Times
 from archsearch.studies.training.trial import (
     Plan,
     State,
@@ -144,18 +145,25 @@ class _Group:
 
     def run(self) -> None:
         """Round after round: those that are furthest behind train to the next evaluation."""
-        while self.live:
-            fraction = min(trial.fraction for trial in self.live)
-            behind = [trial for trial in self.live if trial.fraction == fraction]
-            if fraction >= 1:
-                self._finish(behind)
-                continue
-            for trial in behind:
-                self._holds(trial, lambda trial=trial: self._ask(trial))
-            behind = [trial for trial in self.live if trial.fraction == fraction]
-            while behind:
-                now, behind = behind[: self.most], behind[self.most :]
-                self._round(now, self._next(fraction))
+        try:
+            while self.live:
+                self._go_on()
+        finally:
+            self._unstack()
+
+    def _go_on(self) -> None:
+        """Bring those that are furthest behind to their next evaluation, or end them."""
+        fraction = min(trial.fraction for trial in self.live)
+        behind = [trial for trial in self.live if trial.fraction == fraction]
+        if fraction >= 1:
+            self._finish(behind)
+            return
+        for trial in behind:
+            self._holds(trial, lambda trial=trial: self._ask(trial))
+        behind = [trial for trial in self.live if trial.fraction == fraction]
+        while behind:
+            now, behind = behind[: self.most], behind[self.most :]
+            self._round(now, self._next(fraction))
 
     def _ask(self, trial: _Trial) -> None:
         """End a trial that is told to stop."""
@@ -204,12 +212,15 @@ class _Group:
         except (torch.OutOfMemoryError, MemoryError) as error:
             short = error.with_traceback(None)  # its frames hold the memory
         except Exception as error:
+            self._let_go()
             self._part_with(trials, error)
             return
         else:
             self._settle(trials, target, seconds, values)
             return
-        self._unstack()
+        if self._let_go():
+            self._round(trials, target)
+            return
         if len(trials) == 1:
             self._part_with(trials, short)
             return
@@ -220,7 +231,7 @@ class _Group:
     def _trained(self, trials: list[_Trial], target: float) -> tuple[list[dict[str, float] | Exception], float]:
         """The values of every trial at `target`, or what its evaluation raised; seconds of training of one trial."""
         self._stack(trials)
-        with training_on(self.device), self.times.spent("training"):
+        with training_on(self.device), self.times.spent(TRAINING):
             began = time.perf_counter()
             for name, stack in self.stacks.items():
                 stack.advance(round(target * self.courses[name].steps))
@@ -237,22 +248,41 @@ class _Group:
         self._unstack()
         rows = rows_for(len(trials), self.most)
         with self.times.spent("building"):
-            for name, model in self.models.items():
-                lanes = [trial.lanes[name] for trial in trials]
-                self.stacks[name] = Stack(model, lanes, rows, self.courses[name])
+            ready = [self._stack_of(name, trials, rows) for name in self.models]
         self.stacked = trials
-        if self.device.type == "cuda" and rows not in self.compiled:
-            with self.times.spent("compiling"):
+        if self.device.type == "cuda" and not all(ready) and rows not in self.compiled:
+            with training_on(self.device), self.times.spent("compiling"):
                 for stack in self.stacks.values():
                     stack.prepare()
                 torch.cuda.synchronize(self.device)
             self.compiled.add(rows)
 
+    def _stack_of(self, name: str, trials: list[_Trial], rows: int) -> bool:
+        """Have the batched model of a task loaded with these trials; whether it was kept and has all that it needs."""
+        model, course = self.models[name], self.courses[name]
+        lanes = [trial.lanes[name] for trial in trials]
+        stack = KEPT.take(Key.of(model, course, rows, self.device)) if course.graphs else None
+        if stack is None:
+            self.stacks[name] = Stack(model, lanes, rows, course)
+            return False
+        stack.load(lanes, course)
+        self.stacks[name] = stack
+        return True
+
     def _unstack(self) -> None:
-        """Let the memory of the batched models go."""
+        """Have the batched models no longer; those whose steps were captured are kept for others."""
+        for name, stack in self.stacks.items():
+            if stack.course.graphs:
+                KEPT.put(Key.of(self.models[name], stack.course, stack.rows, self.device), stack)
         self.stacks, self.stacked = {}, []
+
+    def _let_go(self) -> bool:
+        """Let the memory of all batched models go; whether any were kept beside those in use."""
+        self.stacks, self.stacked = {}, []
+        others = KEPT.drop()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+        return others
 
     def _evaluate(self, trials: list[_Trial]) -> list[dict[str, float] | Exception]:
         found: list[dict[str, float] | Exception] = [dict(trial.plan.constants or {}) for trial in trials]
@@ -274,12 +304,12 @@ class _Group:
         self, trials: list[_Trial], target: float, seconds: float, values: list[dict[str, float] | Exception]
     ) -> None:
         """Record and keep what was found, and part with those that have a fault."""
-        for stack in self.stacks.values():
-            stack.save()
         for trial in trials:
             trial.fraction = target
             trial.seconds += seconds
         with self.times.spent("keeping"), ThreadPoolExecutor(max_workers=KEEPING_THREADS) as pool:
+            for stack in self.stacks.values():
+                stack.save()
             ended = list(pool.map(_recorded, trials, values))
         for trial, error in zip(trials, ended, strict=True):
             if error is not None:

@@ -1,4 +1,4 @@
-"""One replica between the rounds of a group: all that a run of its own would keep, as rows on the device."""
+"""One replica between the rounds of a group: all that a run of its own would keep, as rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +17,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(slots=True)
 class Lane:
-    """weights, mean, square: [P] float32 rows of `layout`. step: steps made. random: states of a run, of which a group
-    draws nothing. fault: what was no longer finite, in words, else empty.
+    """weights, mean, square: [P] float32 rows of `layout`, on the CPU; nothing changes them in place.
+
+    step: steps made. random: states of a run, of which a group draws nothing. fault: what was no longer finite, in
+    words, else empty.
     """
 
     layout: Layout
@@ -33,10 +35,10 @@ class Lane:
 
     @staticmethod
     def fresh(layout: Layout, weights: Tensor, training: Training, seed: int, device: torch.device) -> "Lane":
-        """A replica before its first step. weights: [P]."""
-        row = weights.to(device)
+        """A replica before its first step. weights: [P]. device: that it is trained on."""
         states = Randomness(derive_seed(seed, DROPOUT), device).states
-        return Lane(layout, training, seed, row, torch.zeros_like(row), torch.zeros_like(row), states)
+        nothing = torch.zeros_like(weights)
+        return Lane(layout, training, seed, weights, nothing, nothing, states)
 
     @property
     def data_seed(self) -> int:
@@ -45,7 +47,7 @@ class Lane:
 
     def tensors(self) -> dict[str, Tensor]:
         """What `Run.tensors` returns of an equal run, on the CPU."""
-        weights, mean, square = (self.layout.parts(row.cpu()) for row in (self.weights, self.mean, self.square))
+        weights, mean, square = (self.layout.parts(row) for row in (self.weights, self.mean, self.square))
         named = {f"model/{name}": tensor for name, tensor in weights.items()}
         if self.step:
             for name in weights:
@@ -57,11 +59,10 @@ class Lane:
 
     def restore(self, tensors: Mapping[str, Tensor], step: int) -> None:
         """Take over what `tensors` returned at `step`, here or of a run. CheckpointError if it is of another model."""
-        device = self.weights.device
-        self.weights = self.layout.row(_under(tensors, "model/")).to(device)
+        self.weights = self.layout.row(_under(tensors, "model/"))
         if step:
             moments = [_moment(tensors, self.layout, kind) for kind in MOMENTS]
-            self.mean, self.square = (self.layout.row(moment).to(device) for moment in moments)
+            self.mean, self.square = (self.layout.row(moment) for moment in moments)
         missing = [name for name in self.random if f"random/{name}" not in tensors]
         if missing:
             raise CheckpointError(f"the checkpoint must hold random/{missing[0]}; it does not: it is of another model")

@@ -1,7 +1,7 @@
 """Replicas of one model as one batched model: one step of all of them is one pass, one optimiser step, one graph."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap  # pyright: ignore[reportUnknownVariableType, reportPrivateImportUsage]
 
+from archsearch.kernels.rowwise import choice
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Task
-from archsearch.studies.training.graph import EAGER
+from archsearch.studies.training.graph import Replay
 from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import not_finite, typed_memory_errors
 from archsearch.studies.training.together.feed import STEPS, Block, blocks
@@ -53,29 +54,39 @@ class Stack:
     """
 
     def __init__(self, model: LanguageModel, lanes: Sequence[Lane], rows: int, course: Course) -> None:
-        """model: folded, on the lanes' device; its own parameters are not used."""
-        self.lanes, self.rows, self.course = list(lanes), rows, course
-        self.layout, self.device = lanes[0].layout, lanes[0].weights.device
-        self.step = lanes[0].step
-        spread = [*lanes, *[lanes[0]] * (rows - len(lanes))]
-        self._trainings = [lane.training for lane in spread]
-        self._seeds = list(dict.fromkeys(lane.data_seed for lane in spread))
+        """model: folded, on the device that trains; its own parameters are not used."""
+        self.rows = rows
+        self.layout, self.device = lanes[0].layout, next(model.parameters()).device
         self._model = _Hidden(model)
-        matrices = (torch.stack([getattr(lane, name) for lane in spread]) for name in ("weights", "mean", "square"))
-        self._optimiser = RowAdamW(self._trainings, self.layout.decay_mask(), *matrices, count=self.step)
+        self._optimiser = RowAdamW(self.layout.decay_mask(), rows, self.device)
         self._gradients = torch.zeros_like(self._optimiser.weights)
         self._slots = list(self.layout.parts(self._gradients).values())
         self._parameters = {
             name: view.detach().requires_grad_() for name, view in self.layout.parts(self._optimiser.weights).items()
         }
-        self._source = torch.tensor([self._seeds.index(lane.data_seed) for lane in spread], device=self.device)
+        self._source = torch.zeros(rows, dtype=torch.int64, device=self.device)
         self._offsets = torch.arange(rows, device=self.device)[:, None] * (course.sequences * course.task.length)
         self._at = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._rates = torch.zeros(STEPS, rows, device=self.device)
         self._lost = torch.zeros(3, rows, device=self.device)
         """Step from 1, loss and norm at which each row was no longer finite first; step 0: it is finite."""
         self._block: Block | None = None
-        self._replay: Callable[[], None] | None = None
+        self._replay: Replay[None] | None = None
+        self.load(lanes, course)
+
+    def load(self, lanes: Sequence[Lane], course: Course) -> None:
+        """Take other lanes of this layout on a course that differs in its steps and threads alone.
+
+        What was compiled and captured stays, since every tensor stays where it is.
+        """
+        self.lanes, self.course = list(lanes), course
+        self.step = lanes[0].step
+        spread = [*lanes, *[lanes[0]] * (self.rows - len(lanes))]
+        self._trainings = [lane.training for lane in spread]
+        self._seeds = list(dict.fromkeys(lane.data_seed for lane in spread))
+        self._optimiser.load(self._trainings, [(lane.weights, lane.mean, lane.square) for lane in spread], self.step)
+        self._source.copy_(torch.tensor([self._seeds.index(lane.data_seed) for lane in spread]))
+        self._lost.zero_()
 
     def prepare(self) -> None:
         """Compile what a step and an evaluation need; no row changes."""
@@ -103,8 +114,10 @@ class Stack:
     def save(self) -> None:
         """Bring the lanes' own rows up to date."""
         held = self._optimiser
+        count = len(self.lanes)
+        kept = [x[:count].to("cpu", copy=True) for x in (held.weights, held.mean, held.square)]
         for i, lane in enumerate(self.lanes):
-            lane.weights, lane.mean, lane.square = (x[i].clone() for x in (held.weights, held.mean, held.square))
+            lane.weights, lane.mean, lane.square = (rows[i] for rows in kept)
             lane.step = self.step
 
     def logits(self, tokens: Tensor) -> Tensor:
@@ -120,10 +133,10 @@ class Stack:
         self._rates[: block.steps].copy_(rates, non_blocking=True)
         self._at.zero_()
         held = self._block
-        if held is None or held.places.shape[2] != block.places.shape[2]:
+        if held is None or any(len(x) != len(y) or x.shape[2:] != y.shape[2:] for x, y in _pairs(held, block)):
             self._replay = None  # a graph reads the tensors that it was captured with
             self._block = held = _room(block, self.device)
-        for kept, given in zip((held.tokens, held.places, held.answers), _tensors(block), strict=True):
+        for kept, given in _pairs(held, block):
             kept[:, : block.steps].copy_(given, non_blocking=True)
 
     def _move(self) -> None:
@@ -132,7 +145,7 @@ class Stack:
             self._change()
             return
         if self._replay is None:
-            self._replay = _Graphed(self._change, self.device)
+            self._replay = Replay(self._change, self.device)
         self._replay()
 
     def _change(self) -> None:
@@ -160,8 +173,8 @@ class Stack:
         """[R]: the mean loss in nats of every replica over its labelled positions."""
         hidden = self._hidden(tokens, shared=False)
         labelled = hidden.flatten(0, 2).index_select(0, (places + self._offsets).flatten())
-        logits = self._headed(labelled.view(*places.shape, -1)).float()
-        each = F.cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORED, reduction="none")
+        logits = self._headed(labelled.view(*places.shape, -1))
+        each = _costs(logits.flatten(0, 1), answers.flatten())
         return each.view_as(answers).sum(1) / (answers != IGNORED).sum(1)
 
     def _hidden(self, tokens: Tensor, *, shared: bool) -> Tensor:
@@ -192,38 +205,21 @@ class Stack:
                 lane.fault = not_finite(self.course.task, round(step), self.course.steps, loss, norm)
 
 
-class _Graphed:
-    """Calls a change eagerly at first, then as a CUDA graph; it reads and writes the same tensors each time."""
+def _costs(logits: Tensor, answers: Tensor) -> Tensor:
+    """[N]: nats of every answer, 0 for `IGNORED`, of logits [N, vocabulary] in the type of the products."""
+    if choice.applies(logits):
+        from archsearch.kernels.rowwise import calls
 
-    def __init__(self, change: Callable[[], None], device: torch.device) -> None:
-        self._change, self._device = change, device
-        self._stream = torch.cuda.Stream(device)
-        self._eager = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-
-    def __call__(self) -> None:
-        if self._graph is not None:
-            self._graph.replay()
-        elif self._eager < EAGER:
-            self._eager += 1
-            self._aside()
-        else:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.device(self._device), torch.cuda.graph(self._graph, stream=self._stream):
-                self._change()
-            self._graph.replay()
-
-    def _aside(self) -> None:
-        """On another stream than the usual one, as capture asks of what runs before it."""
-        usual = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(usual)
-        with torch.cuda.stream(self._stream):
-            self._change()
-        usual.wait_stream(self._stream)
+        return calls.cross_entropy(logits, answers)
+    return F.cross_entropy(logits.float(), answers, ignore_index=IGNORED, reduction="none")
 
 
 def _tensors(block: Block) -> tuple[Tensor, Tensor, Tensor]:
     return block.tokens, block.places, block.answers
+
+
+def _pairs(one: Block, other: Block) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(_tensors(one), _tensors(other), strict=True))
 
 
 def _room(block: Block, device: torch.device) -> Block:

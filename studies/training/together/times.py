@@ -6,6 +6,8 @@ import time
 from collections.abc import Generator
 from typing import Any
 
+TRAINING = "training"
+
 
 class Times:
     """Where the seconds of a group went, by what it did."""
@@ -14,17 +16,22 @@ class Times:
         self._members = members
         self._began = time.time()
         self._seconds: dict[str, float] = {}
+        self._spans: list[tuple[float, float]] = []
 
     @contextlib.contextmanager
     def spent(self, on: str) -> Generator[None]:
         """Count what passes inside."""
-        began = time.perf_counter()
+        began, at = time.perf_counter(), time.time()
         try:
             yield
         finally:
-            self._seconds[on] = self._seconds.get(on, 0.0) + time.perf_counter() - began
+            seconds = time.perf_counter() - began
+            self._seconds[on] = self._seconds.get(on, 0.0) + seconds
+            if on == TRAINING:
+                self._spans.append((at, at + seconds))
 
     def record(self) -> dict[str, Any]:
-        """Plain data: members, process, beginning and end in seconds since 1970, seconds by what was done."""
-        ended = time.time()
-        return {"members": self._members, "process": os.getpid(), "began": self._began, "ended": ended, **self._seconds}
+        """Plain data: members, process, beginning and end in seconds since 1970, spans of training likewise, seconds by
+        what was done."""
+        whole = {"began": self._began, "ended": time.time(), "spans": [list(span) for span in self._spans]}
+        return {"members": self._members, "process": os.getpid(), **whole, **self._seconds}
