@@ -5,17 +5,18 @@ Exit codes: 0 done; 1 a fault of archsearch; 2 bad input, one clear line on stde
 """
 
 import errno
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from archsearch import __version__
-from archsearch.errors import ArchsearchError
+from archsearch.errors import ArchsearchError, ClusterLostError
 
 app = typer.Typer(
     name="archsearch",
@@ -227,11 +228,24 @@ def check_study(
 
 
 @study.command(epilog="Example: archsearch study run studies/configs/quickstart.yaml trials=20")
-def run(source: Source, overrides: Overrides = None) -> None:
+def run(
+    source: Source,
+    overrides: Overrides = None,
+    *,
+    imported: Annotated[
+        str | None,
+        typer.Option(
+            "--import",
+            metavar="STUDY",
+            help="An older study, whose finished trials count where they are points of this one.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Create the study, or go on with it, until its trials are done; then rank, report and export."""
     from archsearch.studies import commands
 
-    commands.run(source, overrides or [])
+    commands.run(source, overrides or [], imported)
 
 
 @study.command(epilog="Example: archsearch study resume runs/quickstart trials=40")
@@ -383,11 +397,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(_exit_code(list(sys.argv[1:] if arguments is None else arguments)))
 
 
+def _leave(code: int) -> NoReturn:
+    """End this process now, whatever others have registered to be done at its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _exit_code(arguments: list[str]) -> int:
     if arguments in ([], ["study"]):
         arguments = [*arguments, "--help"]
     try:
         code = app(arguments, prog_name="archsearch", standalone_mode=False)
+    except ClusterLostError as error:
+        _leave(_say(f"{type(error).__name__}: {error}", error.exit_code))
     except ArchsearchError as error:
         return _say(f"{type(error).__name__}: {error}", error.exit_code)
     except typer.TyperException as usage:

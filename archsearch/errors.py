@@ -51,6 +51,13 @@ class StudyLockedError(StudyError):
     exit_code = 3
 
 
+class ClusterLostError(StudyError):
+    """The cluster that carried a study's trials is gone.
+
+    A process that had joined it leaves at once when it has said so: its own end would wait for the cluster too.
+    """
+
+
 class CheckpointError(ArchsearchError):
     """A file that is no checkpoint, or one that could not be written."""
 

@@ -51,7 +51,7 @@ WIDTH = 120
 SECONDS_BETWEEN_LINES = 20.0
 """Between two lines of progress."""
 
-BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate")
+BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate", "reason")
 """Columns of the ranking that a terminal shows, beside the objectives."""
 
 VERDICT_BRIEF = ("entrant", "verdict", "mean", "difference", "low", "high", "p", "seeds")
@@ -69,13 +69,19 @@ FINDINGS = (
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
 
 
-def run(source: str, overrides: Sequence[str]) -> None:
-    """Create the study that a YAML file asks for, or go on with it or with a directory's; then rank, report, export."""
+def run(source: str, overrides: Sequence[str], imported: str | None = None) -> None:
+    """Create the study that a YAML file asks for, or go on with it or with a directory's; then rank, report, export.
+
+    imported: the directory of an older study, whose trials count where they can.
+    """
     if (Path(source) / "study.json").exists():
+        if imported is not None:
+            raise StudyError(f"--import is for a study that begins; {source} has begun: leave it out")
         resume(source, overrides)
         return
     with asked_in(source):
-        _carry_out(read_config(StudyConfig, Path(source), overrides))
+        config = read_config(StudyConfig, Path(source), overrides)
+        _carry_out(config if imported is None else dataclasses.replace(config, imported=Path(imported)))
 
 
 def resume(directory: str, overrides: Sequence[str], *, force_unlock: bool = False) -> None:

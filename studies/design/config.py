@@ -40,10 +40,14 @@ class StudyConfig:
     holds (`archsearch.spaces.plain`). layer, model, training, budget: values and holes that replace the space's.
     objectives: names of measured values, by default each task's own; the first one leads.
     trials: proposals beside the baselines. evaluations: how often a trial is evaluated, rungs apart, 1 .. 1,000.
-    backend: of the mixers. graphs: whether trials replay their steps as CUDA graphs. directory: where the study lives.
+    averaged: of an objective's value at the end, the mean over so many of the newest evaluations, in 1 .. evaluations;
+    several lower its noise, and count in how fast it was reached where they lie far apart. backend: of the mixers.
+    graphs: whether trials replay their steps as CUDA graphs. checks: whether a rule is held against the validity
+    ladder before it is trained. directory: where the study lives.
     storage: of Optuna's records: journal, a file of the directory, or the URL of a database, without its password.
     tensorboard: whether each trial writes its evaluations for TensorBoard too.
     learning_rates: a grid at which every structure is trained, baselines too; none leaves the rate to the space.
+    imported: an older study, whose trials count here where they are points of the space, trained as this one asks.
     finalists: how many of a finished search its finals retrain beside the baselines. against: the baseline that
     verdicts are about; null is the first. ties: by objective, how small a difference does not matter. entrants: points
     trained on every fresh seed; a study that has some proposes nothing.
@@ -60,15 +64,18 @@ class StudyConfig:
     training: Mapping[str, Any] = field(default_factory=dict[str, Any])
     budget: Mapping[str, Any] = field(default_factory=dict[str, Any])
     evaluations: int = 8
+    averaged: int = 1
     rungs: RungOptions = field(default_factory=RungOptions)
     sampler: SamplerOptions = field(default_factory=SamplerOptions)
     seeds: Seeds = field(default_factory=Seeds)
     resources: Resources = field(default_factory=Resources)
     backend: Literal["auto", "reference", "torch", "triton"] = "auto"
     graphs: bool = False
+    checks: bool = True
     storage: str = JOURNAL
     tensorboard: bool = False
     learning_rates: tuple[float, ...] = ()
+    imported: Path | None = None
     finalists: int = 3
     against: str | None = None
     ties: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -86,6 +93,8 @@ class StudyConfig:
         if not (self.trials or self.baselines or self.entrants):
             raise ConfigError("a study needs trials, baselines or entrants; got none of them; set trials, say to 20")
         check_evaluations(self.evaluations)
+        if not 1 <= self.averaged <= self.evaluations:
+            raise ConfigError(f"averaged must be in 1 .. {self.evaluations}, the evaluations; got {self.averaged}")
         twice = [name for name in self.baselines if self.baselines.count(name) > 1]
         if twice:
             raise ConfigError(f"baselines must differ; got {twice[0]} twice; leave one out")

@@ -49,12 +49,14 @@ class Entrant:
 class Seeds:
     """Seeds of initialisation and data order, the same for every variant.
 
-    search: of the trials of the search, and of its proposals. finals: how many fresh ones entrants meet, >= 2; verdicts
-    need six.
+    search: of the trials of the search, and of its proposals. replicates: seeds that a variant may meet in the search
+    where it is proposed again, >= 1; with 1 a repeated proposal is not run. finals: how many fresh ones entrants meet,
+    >= 2; verdicts need six.
     """
 
     search: int = 0
     finals: int = 6
+    replicates: int = 1
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
@@ -64,6 +66,15 @@ class Seeds:
             raise ConfigError(
                 f"seeds.finals must be in 2 .. {SEEDS_A_SEARCH - 1}, for one seed has no interval; got {self.finals}"
             )
+        if not 1 <= self.replicates <= SEEDS_A_SEARCH - self.finals:
+            most = SEEDS_A_SEARCH - self.finals
+            raise ConfigError(f"seeds.replicates must be in 1 .. {most}; got {self.replicates}")
+
+    def replicate(self, count: int) -> int | None:
+        """The seed of the search for a variant that has `count` >= 1 trials; None once it has met all. Counted down
+        from above the fresh ones, which it never meets.
+        """
+        return None if count >= self.replicates else SEEDS_A_SEARCH * (self.search + 2) - count
 
     @property
     def fresh(self) -> tuple[int, ...]:

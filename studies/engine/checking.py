@@ -23,6 +23,7 @@ from archsearch.studies.engine.measured import Speeds, speeds
 from archsearch.studies.engine.run import question_of
 from archsearch.studies.tasks.task import Task
 from archsearch.studies.training.language import counted
+from archsearch.studies.training.validity import why_unsound
 
 DRAWN = 64
 """Structures that are checked; of a space with more, so many points drawn at random."""
@@ -186,10 +187,13 @@ class _Checker:
 
 
 def _compile_once(rule: Rule, rule_hash: str, compiled: dict[str, str]) -> None:
-    """The rule's plan and its generated kernels' source; an error is raised for every point that has the rule."""
+    """The rule's plan, its generated kernels' source and its promises; an error is raised for every point that has the
+    rule.
+    """
     if rule_hash not in compiled:
         try:
-            compiled[rule_hash] = "" if compile(rule, "torch").source else "no source was generated"
+            failed = why_unsound(rule) if compile(rule, "torch").source else ("no source was generated",)
+            compiled[rule_hash] = next(iter(failed), "")
         except ArchsearchError as error:
             compiled[rule_hash] = first_line(error)
     if compiled[rule_hash]:

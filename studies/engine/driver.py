@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from archsearch.errors import ArchsearchError, first_line
 from archsearch.holes import Choose, Chosen, Hole
 from archsearch.studies.files import records
-from archsearch.studies.files.directory import Measurement, Result, StudyDirectory
+from archsearch.studies.files.directory import Measurement, Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.origins import PROPOSAL
 from archsearch.studies.files.outcomes import CrowdedOut, Outcome
 from archsearch.studies.search.listing import listed
@@ -119,7 +119,9 @@ class Driver:
     resolve: turns a chooser into a point of the space. announce: told in words what happened. on_look: called each
     time round. free_pass_every: see RungOptions. objectives: as in the plan. companions: from the choices of a
     proposal to those of trials that go with it, as the same structure at other learning rates; they follow at once, are
-    part of the same proposal, and may be stopped alone. stopped: whether it was asked to stop.
+    part of the same proposal, and may be stopped alone. replicate: the seed on which a variant that has so many trials
+    runs again when it is proposed again; None where it has enough. taken_over: the end of a trial of an older study
+    that counts for a proposal, its files copied; None where there is none. stopped: whether it was asked to stop.
     """
 
     directory: StudyDirectory
@@ -135,11 +137,14 @@ class Driver:
     announce: Callable[[str], None] = lambda text: None
     on_look: Callable[[], None] = lambda: None
     companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: ()
+    replicate: Callable[[int], int | None] = lambda count: None
+    taken_over: Callable[[TrialDirectory, Mapping[str, Any]], Result | None] = lambda trial, proposal: None
     stopped: bool = False
     _live: dict[int, _Live] = field(default_factory=dict[int, _Live])
     _queue: list[_Waiting] = field(default_factory=list[_Waiting])
     _losses: dict[int, _Losses] = field(default_factory=dict[int, _Losses])
     _variants: dict[str, int] = field(default_factory=dict[str, int])
+    _tried: dict[str, int] = field(default_factory=dict[str, int])
     _origins: dict[int, str] = field(default_factory=dict[int, str])
     _leaders: dict[int, int] = field(default_factory=dict[int, int])
     _duplicates_in_a_row: int = 0
@@ -201,6 +206,8 @@ class Driver:
         """Tell a trial that has its result, queue one that has none."""
         trial = self.directory.trial(number)
         result, proposal = trial.result(), trial.proposal() or {}
+        if result is None and proposal.get("duplicate_of") is None and not trial.is_present(trial.attempt()):
+            result = self.taken_over(trial, proposal)
         if result is not None:
             self._tell(number, result)
         elif proposal.get("missed") and proposal.get("duplicate_of") is None:
@@ -218,7 +225,9 @@ class Driver:
         if proposal.get("duplicate_of") is not None:
             self._duplicates_in_a_row += leader is None
             return
-        self._variants[str(proposal["variant_hash"])] = number
+        variant = str(proposal["variant_hash"])
+        self._variants.setdefault(variant, number)
+        self._tried[variant] = self._tried.get(variant, 0) + 1
         if origin == PROPOSAL and leader is None:
             self._duplicates_in_a_row = 0
             self._proposed += 1
@@ -262,12 +271,17 @@ class Driver:
         return self._duplicates_in_a_row >= DUPLICATES_BEFORE_END if left is None else not left
 
     def _untried(self) -> list[Mapping[str, Chosen]] | None:
-        """What no trial has tried; None where the space cannot be listed."""
+        """What no trial has tried, or not on all of its seeds; None where the space cannot be listed."""
         if not self._looked:
             self._listed, self._looked = listed(self.resolve), True
         if self._listed is None:
             return None
-        return [choices for variant, choices in self._listed.items() if variant not in self._variants]
+        return [choices for variant, choices in self._listed.items() if self._is_open(variant)]
+
+    def _is_open(self, variant: str) -> bool:
+        """Whether a proposal of a variant would be trained: it is new, or has a seed left to meet."""
+        first = self._variants.get(variant)
+        return first is None or self._next_seed(variant, first) is not None
 
     def _propose(self) -> None:
         trial, sampler = self.proposals.ask(at_random=self._at_random(), among=self._among())
@@ -293,14 +307,18 @@ class Driver:
         variant, drawn = self._drawn(trial)
         earlier = self._variants.get(variant)
         origin, leader = self.proposals.origin(number), self.proposals.leader(number)
+        seed = None
+        if earlier is not None and origin == PROPOSAL and leader is None:
+            seed = self._next_seed(variant, earlier)
         record: dict[str, object] = {
             "number": number,
             "origin": origin,
             "sampler": sampler if origin == PROPOSAL and leader is None else "enqueued",
             "leader": leader,
-            "duplicate_of": earlier,
+            "duplicate_of": earlier if seed is None else None,
             "variant_hash": variant,
             **drawn,
+            **({} if seed is None else {"replicate_of": earlier, "seed": seed}),
         }
         self.directory.trial(number).write_proposal(record)
         self._remember(number, record)
@@ -323,9 +341,16 @@ class Driver:
             return hashlib.sha256(spelled.encode()).hexdigest(), {"choices": choices, "broken": first_line(error)}
         return point.variant_hash, point.record()
 
+    def _next_seed(self, variant: str, first: int) -> int | None:
+        """The seed of the next trial of a variant; None if it is not to have one, or its rule has failed."""
+        end = self.directory.trial(first).result()
+        if end is not None and end.outcome.blames_the_rule:
+            return None
+        return self.replicate(self._tried[variant])
+
     def _enqueue_companions(self, number: int, proposal: Mapping[str, Any]) -> None:
         """Propose what goes with a proposal next; those that are there already are not proposed again."""
-        if proposal.get("leader") is None and proposal.get("duplicate_of") is None:
+        if all(proposal.get(name) is None for name in ("leader", "duplicate_of", "replicate_of")):
             for choices in self.companions(proposal["choices"]):
                 self.proposals.enqueue(choices, str(proposal["origin"]), leader=number)
 
@@ -452,7 +477,10 @@ class Driver:
     def _tell(self, number: int, result: Result) -> None:
         """Tell Optuna what a result file says, and end the study if our own code keeps failing in one place."""
         trial = self.directory.trial(number)
-        told = ending(result, trial.proposal() or {}, trial.curve(), self.rungs, self.objectives, number)
+        proposal, curve = trial.proposal() or {}, trial.curve()
+        told = ending(result, proposal, curve, self.rungs, self.objectives, number)
+        if told.values is not None:
+            self.proposals.keep_files(number, proposal, curve)
         self.proposals.tell(number, told)
         self._losses.pop(number, None)
         shown = ", ".join(f"{name} {result.values[name]:.4g}" for name in self.objectives if name in result.values)

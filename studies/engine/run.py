@@ -23,6 +23,7 @@ from archsearch.studies.design.plan import Plan
 from archsearch.studies.design.points import Candidate
 from archsearch.studies.design.rates import at_other_rates
 from archsearch.studies.engine.driver import Limits, Patience
+from archsearch.studies.engine.importing import imported_from
 from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files import records
 from archsearch.studies.files.board import check_tensorboard
@@ -74,6 +75,7 @@ def run_study(
         for task in tasks.values():
             sequences, _ = steps_of(task, space.training, task.length)
             check_shares(sequences, config.resources.ranks, graphs=config.graphs)
+    older = imported_from(config.imported, space, plan)
     directory = StudyDirectory(config.directory)
 
     def begin() -> None:
@@ -94,6 +96,9 @@ def run_study(
         announce=announce,
         on_look=on_look,
         companions=lambda choices: () if config.entrants else at_other_rates(choices, config.learning_rates),
+        replicate=config.seeds.replicate,
+        taken_over=older.take_over,
+        imported=older.choices,
         on_begin=begin,
         force_unlock=force_unlock,
     )
@@ -209,6 +214,7 @@ def make_plan(config: StudyConfig, space: Space, tasks: Mapping[str, Task]) -> P
             "space_hash": space.hash,
             "tasks": {name: {"data_hash": task.data_hash, "tokens": tokens[name]} for name, task in tasks.items()},
             "evaluations": config.evaluations,
+            **({"averaged": config.averaged} if config.averaged > 1 else {}),
         },
         details={
             **shown,

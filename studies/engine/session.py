@@ -8,15 +8,16 @@ from typing import Any
 
 from optuna.exceptions import StorageInternalError
 
-from archsearch.errors import StudyError
+from archsearch.errors import ClusterLostError, StudyError
 from archsearch.holes import Choose
 from archsearch.report.words import counted
 from archsearch.studies.design.plan import Plan, begin_or_compare
 from archsearch.studies.engine.driver import Driver, Limits, Patience, Point
 from archsearch.studies.engine.signals import terminable
 from archsearch.studies.files import records
-from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.directory import Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.lock import Lock, driver_lock
+from archsearch.studies.files.origins import IMPORT
 from archsearch.studies.search.proposals import STUDY_NAME, Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.samplers import SamplerKind, grid
@@ -38,6 +39,9 @@ def carry_out(
     on_begin: Callable[[], None] = lambda: None,
     on_look: Callable[[], None] = lambda: None,
     companions: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = lambda choices: (),
+    replicate: Callable[[int], int | None] = lambda count: None,
+    taken_over: Callable[[TrialDirectory, Mapping[str, Any]], Result | None] = lambda trial, proposal: None,
+    imported: Sequence[Mapping[str, Any]] = (),
     force_unlock: bool = False,
 ) -> bool:
     """Begin the study in `directory`, or take it up where its last driver left it, and carry it to its end; whether it
@@ -46,7 +50,8 @@ def carry_out(
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
     if the study asks something else or is damaged. on_look: called each time the driver looks at the files.
-    companions: see `Driver`. force_unlock: take the study from a driver that is not known to live.
+    companions, replicate, taken_over: see `Driver`. imported: choices of trials of an older study, proposed after the
+    baselines. force_unlock: take the study from a driver that is not known to live.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
     holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
     """
@@ -86,6 +91,8 @@ def carry_out(
                 on_begin()
             for name, choices in plan.baselines.items():
                 proposals.enqueue(choices, f"{plan.origin}{name}")
+            for choices in imported:
+                proposals.enqueue(choices, IMPORT)
             workers = executor()
             stack.callback(workers.close)
             driver = Driver(
@@ -102,6 +109,8 @@ def carry_out(
                 announce=announce,
                 on_look=lambda: _look(lock, on_look),
                 companions=companions,
+                replicate=replicate,
+                taken_over=taken_over,
             )
             stack.enter_context(terminable())
             stack.enter_context(_losses_in_words(directory, storage))
@@ -127,8 +136,10 @@ def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]
             f"go on with {resume}"
         ) from error
     except WorkersLost as error:
-        way = f"start a cluster and go on with {resume} resources.ray_address=HOST:PORT"
-        raise StudyError(f"{error}; nothing is lost: {way if error.elsewhere else f'go on with {resume}'}") from error
+        way = f"go on with {resume}"
+        if error.elsewhere:
+            way = f"start a cluster and {way} resources.ray_address=HOST:PORT"
+        raise ClusterLostError(f"{error}; nothing is lost: {way}") from error
 
 
 def _make(directory: StudyDirectory) -> None:

@@ -138,15 +138,18 @@ def simulate(pool: Mapping[str, Trained], setting: Setting = Setting(), strictne
             f"an A/A study of {setting.finalists} finalists and a baseline on {setting.seeds} seeds needs a pool of "
             f"{setting.needed} trained seeds; got {size}; train more or ask for fewer finalists"
         )
-    objectives, any_winner = _drawn(pool, setting, strictness)
+    objectives, any_winner = drawn(pool, setting, strictness)
     halves: list[dict[str, Figures]] = []
     if size // 2 >= setting.needed:
         for part in (range(0, size, 2), range(1, size, 2)):
-            halves.append(_drawn({name: each.only(part) for name, each in pool.items()}, setting, strictness)[0])
+            halves.append(drawn({name: each.only(part) for name, each in pool.items()}, setting, strictness)[0])
     return Outcome(size, setting, objectives, any_winner, halves)
 
 
-def _drawn(pool: Mapping[str, Trained], setting: Setting, strictness: Strictness) -> tuple[dict[str, Figures], float]:
+def drawn(
+    pool: Mapping[str, Trained], setting: Setting, strictness: Strictness = STRICTNESS
+) -> tuple[dict[str, Figures], float]:
+    """The figures of studies drawn from a whole pool, and the share of studies with a false winner in any objective."""
     random = np.random.Generator(np.random.PCG64(setting.seed))
     size = len(next(iter(pool.values())).values)
     judged: dict[str, list[list[Judgement]]] = {name: [] for name in pool}

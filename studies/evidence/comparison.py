@@ -11,7 +11,7 @@ equal rules is at most 1 - level.
 import functools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -22,6 +22,9 @@ from archsearch.studies.evidence.student import critical, two_sided
 from archsearch.studies.tasks.direction import Direction
 
 Numbers = NDArray[np.float64]
+Draws = NDArray[np.float64] | NDArray[np.float32]
+BLOCK, MOST_AT_ONCE = 2500, 64
+"""Resamples whose documents are summed at once; documents of which all resamples are kept in double precision."""
 
 
 class Word(Enum):
@@ -51,7 +54,10 @@ STRICTNESS = Strictness()
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Costs of the same documents, paired by seed: bits of the entrant and of the baseline [S, D], bytes [D]."""
+    """Scores of the same documents, paired by seed: of the entrant and of the baseline [S, D], sizes [D].
+
+    Of a text bits and bytes; of a task of sequences the share of right answers, and 1.
+    """
 
     bits: Numbers
     against: Numbers
@@ -156,17 +162,35 @@ def resampled(documents: Documents, strictness: Strictness = STRICTNESS) -> tupl
     """
     difference = documents.bits - documents.against
     seeds, texts = (_draws(n, strictness.resamples, salt) for salt, n in enumerate(difference.shape))
-    means = ((seeds @ difference) * texts).sum(1) / difference.shape[0] / (texts @ documents.sizes)
+    sums = np.concatenate([block @ difference.T for block in _blocks(texts)])
+    means = np.einsum("rs,rs->r", sums, seeds) / difference.shape[0] / _sizes(documents.sizes, texts)
     outside = (1 - strictness.level) / 2
     low, high = np.quantile(means, (outside, 1 - outside))
     return float(low), float(high)
 
 
+def _sizes(sizes: Numbers, texts: Draws) -> Numbers | float:
+    """What the documents of each resample weigh; of equal ones always the same."""
+    if (sizes == sizes[0]).all():
+        return float(sizes.sum())
+    return np.concatenate([block @ sizes for block in _blocks(texts)])
+
+
+def _blocks(draws: Draws) -> Iterator[Numbers]:
+    """Some resamples after another, in the precision of products: thousands of documents need not fit at once."""
+    if len(draws.T) <= MOST_AT_ONCE:
+        yield draws.astype(np.float64, copy=False)
+        return
+    for start in range(0, len(draws), BLOCK):
+        yield draws[start : start + BLOCK].astype(np.float64)
+
+
 @functools.lru_cache(maxsize=8)
-def _draws(count: int, resamples: int, salt: int) -> Numbers:
+def _draws(count: int, resamples: int, salt: int) -> Draws:
     """How often each of `count` is drawn in each resample, [resamples, count]; the same in every process."""
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence((salt, count))))
-    return random.multinomial(count, np.full(count, 1 / count), size=resamples).astype(np.float64)
+    drawn = random.multinomial(count, np.full(count, 1 / count), size=resamples)
+    return drawn.astype(np.float64) if count <= MOST_AT_ONCE else drawn.astype(np.float32)
 
 
 def _differences(contest: Contest) -> list[float]:

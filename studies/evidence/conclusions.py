@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from archsearch.studies.design.entrants import Role
-from archsearch.studies.evidence.comparison import Contest, Documents, Interval, Judgement, judge, student
+from archsearch.studies.evidence.comparison import Contest, Documents, Interval, Judgement, Numbers, judge, student
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.evidence.wording import is_share
 from archsearch.studies.files.outcomes import Outcome
@@ -17,6 +17,9 @@ SHARE_BAND = 0.01
 """A point of accuracy: differences of shares below it do not matter."""
 
 BITS_PER_BYTE_BAND = 0.005
+
+ROUNDING = 1e-5
+"""Shares by which a value and the one of its documents may differ though they are the same evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,13 @@ def _documents(evidence: Evidence, objective: str, pairs: Sequence[tuple[Row, Ro
     task = next((n for n, t in evidence.plan.get("tasks", {}).items() if t["objective"] == objective), None)
     if not pairs or any(task not in row.details.get("documents", {}) for pair in pairs for row in pair):
         return None
-    kept = [tuple(row.details["documents"][task] for row in pair) for pair in pairs]
-    bits, against = (np.array([[float(d[2]) for d in pair[side]] for pair in kept]) for side in (0, 1))
-    return Documents(bits, against, np.array([float(document[1]) for document in kept[0][0]]))
+    sizes = np.array([float(document[1]) for document in pairs[0][0].details["documents"][task]])
+    bits, against = (np.stack([_bits(pair[side], str(task), objective, sizes) for pair in pairs]) for side in (0, 1))
+    return Documents(bits, against, sizes)
+
+
+def _bits(row: Row, task: str, objective: str, sizes: Numbers) -> Numbers:
+    """[D] of a trial. Where its value is a mean over evaluations, every document is moved by as much as the whole."""
+    bits = np.array([float(document[2]) for document in row.details["documents"][task]])
+    apart = row.values[objective] - float(bits.sum() / sizes.sum())
+    return bits + apart * sizes if abs(apart) > ROUNDING * abs(row.values[objective]) else bits

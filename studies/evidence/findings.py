@@ -25,6 +25,9 @@ LEAST_TRIALS = 8
 WEAK = 0.5
 """A rung whose order agrees less than this with the order at the end is too early."""
 
+PAID_BEFORE = "an older study, which paid for them"
+"""Trials that were taken over: no part of what this study cost."""
+
 
 @dataclass(frozen=True, slots=True)
 class RungWorth:
@@ -128,12 +131,16 @@ def rate_curves(evidence: Evidence) -> list[RateCurve]:
     return ordered if better is min else ordered[::-1]
 
 
+def has_grid(evidence: Evidence) -> bool:
+    """Whether every structure was trained at the rates of one grid."""
+    return bool(evidence.plan.get("config", {}).get("learning_rates"))
+
+
 def rates_differ(evidence: Evidence) -> bool:
     """Whether structures were judged at rates of their own without a grid: a baseline has then met one rate alone, the
     others the one that was proposed with them.
     """
-    has_grid = bool(evidence.plan.get("config", {}).get("learning_rates"))
-    return not has_grid and any(RATE in row.choices for row in evidence.rows)
+    return not has_grid(evidence) and any(RATE in row.choices for row in evidence.rows)
 
 
 def rung_worth(evidence: Evidence, decisions: Sequence[Decision]) -> list[RungWorth]:
@@ -236,10 +243,13 @@ def costs(evidence: Evidence) -> list[Cost]:
     for row in evidence.rows:
         parts.setdefault(_purpose(row), []).append(row)
     found = [_cost(what, rows) for what, rows in parts.items()]
-    return [*found, _cost("all", list(evidence.rows))] if len(found) > 1 else found
+    paid = [row for row in evidence.rows if _purpose(row) != PAID_BEFORE]
+    return [*found, _cost("all", paid)] if len(found) > 1 else found
 
 
 def _purpose(row: Row) -> str:
+    if row.is_imported:
+        return PAID_BEFORE
     if row.entrant is not None:
         return "entrants on fresh seeds"
     if row.is_baseline:

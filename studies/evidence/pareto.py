@@ -59,7 +59,7 @@ def _of_search(evidence: Evidence) -> list[Place]:
     placed: list[Place] = []
     for row, point in zip(rows, points, strict=True):
         better = [other.name for other, rival in zip(rows, points, strict=True) if dominates(rival, point)]
-        values = {name: Interval(row.values[name], -math.inf, math.inf, 1) for name in evidence.objectives}
+        values = {name: Interval(row.values[name], -math.inf, math.inf, row.seeds) for name in evidence.objectives}
         placed.append(Place(row.name, row.number, row.is_baseline, values, not better, tuple(better)))
     return placed
 

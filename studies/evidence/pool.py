@@ -20,8 +20,8 @@ FINALS_FOLDER, AA_FOLDER = "finals", "aa"
 """Where in the directory of a search its finals and its A/A study live."""
 
 SEEDS_FILE, FIGURES_FILE = "seeds.json", "aa.json"
-DIGITS = 2
-"""Of a document's bits, as they are kept."""
+DIGITS = 4
+"""Of a document's score, as it is kept."""
 
 
 @dataclass(frozen=True, slots=True)

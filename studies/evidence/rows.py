@@ -1,13 +1,16 @@
 """What a study's files say, as rows: trials with their ends and curves, in order of merit. Reads files only."""
 
+import dataclasses
 import json
+import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from archsearch.studies.design.rates import without_rate
+from archsearch.studies.evidence.naming import choice_words, differing, name_words
 from archsearch.studies.files import records
-from archsearch.studies.files.directory import Measurement, StudyDirectory
+from archsearch.studies.files.directory import IMPORTED, Measurement, StudyDirectory
 from archsearch.studies.files.origins import BASELINE, name_in
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.search.fronts import front, losses
@@ -19,7 +22,11 @@ class Row:
     """One trial. outcome: None while it has no end. values: of its end, or measured last. details: facts of its end.
 
     leader: the trial of the same structure that this one goes with, at another learning rate.
-    seed: the fresh seed of an entrant's trial; None in a search, where all share one. entrant: its name.
+    seed: the fresh seed of an entrant's trial, or that of a variant proposed again; None where all share the search's.
+    entrant: its name. replicate_of: the first trial of the same variant, on the search's seed. seeds: over how many
+    `values` are means.
+    words: its choices, as they tell it from the other trials. duplicate_of: the trial that was the same variant.
+    model, budget: the model's sizes and what they were to cost, as trial.json has them.
     """
 
     number: int
@@ -41,6 +48,12 @@ class Row:
     leader: int | None = None
     seed: int | None = None
     entrant: str | None = None
+    words: str = ""
+    duplicate_of: int | None = None
+    replicate_of: int | None = None
+    seeds: int = 1
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    budget: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def is_baseline(self) -> bool:
@@ -49,8 +62,13 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The name that it was asked for by, or the rule's choices in words."""
-        return name_in(self.origin) or choice_words(self.choices)
+        """The name that it was asked for by, or the choices in words."""
+        return name_in(self.origin) or self.words or choice_words(self.choices)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether an older study trained it."""
+        return IMPORTED in self.details
 
     @property
     def structure(self) -> str:
@@ -73,15 +91,30 @@ class Evidence:
 
     @property
     def judged(self) -> list[Row]:
-        """The complete trials that count: of a structure trained at several rates the best by the first objective,
-        the earliest of equals.
+        """The complete trials that count: of a variant on several seeds the first one with the means over all, of a
+        structure trained at several rates the best by the first objective, the earliest of equals.
         """
         best: dict[str, Row] = {}
-        for row in self.ended(Outcome.COMPLETE):
+        for row in self._variants:
             kept = best.setdefault(row.structure, row)
             if losses(row.values, self.objectives)[0] < losses(kept.values, self.objectives)[0]:
                 best[row.structure] = row
         return sorted(best.values(), key=lambda row: row.number)
+
+    @property
+    def _variants(self) -> list[Row]:
+        """One complete trial a variant, the first, with the means over all of its seeds."""
+        found: dict[int, list[Row]] = {}
+        for row in self.ended(Outcome.COMPLETE):
+            found.setdefault(row.number if row.replicate_of is None else row.replicate_of, []).append(row)
+        return [self._mean(rows) for rows in found.values()]
+
+    def _mean(self, rows: Sequence[Row]) -> Row:
+        first = rows[0]
+        if len(rows) == 1:
+            return first
+        means = {name: statistics.fmean(row.values[name] for row in rows) for name in self.objectives}
+        return dataclasses.replace(first, values={**first.values, **means}, seeds=len(rows))
 
     @property
     def ranking(self) -> list[tuple[int, Row]]:
@@ -105,6 +138,13 @@ class Evidence:
         return self.ranking[0][1] if self.ranking else None
 
     @property
+    def against(self) -> str | None:
+        """The baseline that others are compared with: as the study fixed it, else as asked, else the first."""
+        baselines = list(self.plan.get("baselines", {}))
+        given = self.plan.get("fixed", {}).get("against") or self.plan.get("config", {}).get("against")
+        return given or (baselines[0] if baselines else None)
+
+    @property
     def references(self) -> list[tuple[str, str, float]]:
         """(objective, name, value) of what a task calls trivial: chance, an n-gram."""
         found: list[tuple[str, str, float]] = []
@@ -116,6 +156,29 @@ class Evidence:
         """The trials of one class."""
         return [row for row in self.rows if row.outcome is outcome]
 
+    def is_of_baseline(self, row: Row) -> bool:
+        """Whether a trial is of a baseline, in a search or among entrants."""
+        record = self.entrants.get(row.entrant or "")
+        return row.is_baseline if record is None else record["role"] == "baseline"
+
+    def why_unranked(self, row: Row) -> str:
+        """Why a trial has no place in the ranking; empty if it has one."""
+        share = row.tokens / int(self.plan["rung_tokens"][-1])
+        match row.outcome:
+            case None:
+                return f"has not ended, {share:.0%} done"
+            case Outcome.STOPPED:
+                return f"stopped at {share:.0%}: others were better"
+            case Outcome.DUPLICATE:
+                return f"the same variant as trial {row.duplicate_of}"
+            case Outcome.COMPLETE:
+                best = next(each for each in self.judged if each.structure == row.structure)
+                if row.replicate_of == best.number:
+                    return f"in the means of trial {best.number}"
+                return "" if best.number == row.number else f"better at the rate of trial {best.number}"
+            case _:
+                return row.message or row.outcome.value
+
 
 def read_evidence(directory: StudyDirectory) -> Evidence:
     """Everything the files say now. StudyError if the directory holds no study."""
@@ -123,17 +186,10 @@ def read_evidence(directory: StudyDirectory) -> Evidence:
     with records.read_as_written(directory.path / "study.json"):
         objectives = {name: Direction(way) for name, way in plan["objectives"].items()}
     hashes = {str(entrant["hash"]): name for name, entrant in plan.get("entrants", {}).items()}
-    return Evidence(plan, objectives, [_row(directory, number, hashes, objectives) for number in directory.trials()])
-
-
-def choice_words(choices: Mapping[str, Any]) -> str:
-    """The choices of a rule in a few words: `scalar decay, learned erase, 0.31 lam`."""
-    words: list[str] = []
-    for path, value in choices.items():
-        if path.startswith("rule/") and value not in ("none", "no"):
-            shown = f"{value:.2f}" if isinstance(value, float) else str(value)
-            words.append(f"{shown} {path.rsplit('/', 1)[-1]}")
-    return ", ".join(words) or "plain"
+    rows = [_row(directory, number, hashes, objectives) for number in directory.trials()]
+    paths = differing([row.choices for row in rows])
+    named = [dataclasses.replace(row, words=name_words(row.choices, paths)) for row in rows]
+    return Evidence(plan, objectives, named)
 
 
 def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str], objectives: Collection[str]) -> Row:
@@ -163,4 +219,8 @@ def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str], ob
         leader=proposal.get("leader"),
         seed=proposal.get("seed"),
         entrant=entrants.get(str(proposal.get("entrant_hash"))),
+        duplicate_of=proposal.get("duplicate_of"),
+        replicate_of=proposal.get("replicate_of"),
+        model=proposal.get("model") or {},
+        budget=proposal.get("budget") or {},
     )

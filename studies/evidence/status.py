@@ -1,6 +1,7 @@
 """How far a study has come, from its files alone, so that it can be asked beside the driver."""
 
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from archsearch.studies.files import records
 from archsearch.studies.files.decisions import read_decisions
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import is_held
+from archsearch.studies.files.origins import IMPORT
 from archsearch.studies.files.outcomes import Outcome
 
 
@@ -43,7 +45,7 @@ def read_status(directory: StudyDirectory) -> Status:
     decisions = read_decisions(directory.rungs)
     over = ended(evidence)
     wanted = wanted_of(directory, evidence, config)
-    running = [_running(evidence, row) for row in evidence.rows if row.outcome is None]
+    running = [_running(evidence, directory, row) for row in evidence.rows if row.outcome is None]
     slots = config.resources.concurrent or max(1, len(running))
     return Status(
         directory=str(directory.path),
@@ -56,7 +58,7 @@ def read_status(directory: StudyDirectory) -> Status:
             rung_summary([d for d in decisions if d.rung == rung], evidence.objectives)
             for rung in sorted({d.rung for d in decisions})
         ],
-        seconds_left=_seconds_left(over, running, wanted, slots),
+        seconds_left=_seconds_left([_wall(directory, row) for row in over], running, wanted, slots),
         spent=directory.is_spent(),
     )
 
@@ -67,11 +69,15 @@ def ended(evidence: Evidence) -> list[Row]:
 
 
 def wanted_of(directory: StudyDirectory, evidence: Evidence, config: StudyConfig) -> int:
-    """How many trials the configuration asks for, all rates counted; of a spent space, how many there are."""
+    """How many trials the configuration asks for, all rates counted, and what came from an older study; of a spent
+    space, how many there are.
+    """
     if directory.is_spent():
         return sum(row.outcome is not Outcome.DUPLICATE for row in evidence.rows)
     rates = 1 if config.entrants else max(1, len(config.learning_rates))
-    return (config.trials + len(evidence.plan["baselines"])) * rates
+    imported = sum(row.origin == IMPORT and row.outcome is not Outcome.DUPLICATE for row in evidence.rows)
+    again = sum(row.replicate_of is not None for row in evidence.rows)  # each at one rate, the one it was proposed with
+    return (config.trials + len(evidence.plan["baselines"])) * rates + imported - again * (rates - 1)
 
 
 def _count(evidence: Evidence) -> dict[str, int]:
@@ -82,26 +88,52 @@ def _count(evidence: Evidence) -> dict[str, int]:
     return counts
 
 
-def _running(evidence: Evidence, row: Row) -> dict[str, Any]:
+def _running(evidence: Evidence, directory: StudyDirectory, row: Row) -> dict[str, Any]:
     total = evidence.plan["rung_tokens"][-1]
-    speed = row.tokens / row.seconds if row.seconds else None
+    speed = _pace(directory, row)
+    since = time.time() - (row.curve[-1].at or time.time()) if row.curve else 0.0
     return {
         "trial": row.number,
         "name": row.name,
         "attempt": row.attempt,
         "progress": row.tokens / total,
         "tokens_per_second": speed,
-        "seconds_left": (total - row.tokens) / speed if speed else None,
+        "seconds_left": max(0.0, (total - row.tokens) / speed - since) if speed else None,
     }
 
 
-def _seconds_left(over: list[Row], running: list[dict[str, Any]], wanted: int, slots: int) -> float | None:
+def _pace(directory: StudyDirectory, row: Row) -> float | None:
+    """Tokens a second by the clock between the two newest evaluations of one attempt, or since the attempt began:
+    trials that train as one model each go at the pace of the whole. None where the files do not say.
+    """
+    if not row.curve:
+        return None
+    *before, last = row.curve
+    own = [m for m in before if m.attempt == last.attempt]
+    begun = own[-1].at if own else directory.trial(row.number).began(last.attempt)
+    tokens = last.tokens - (before[-1].tokens if before else 0)
+    if last.at is None or begun is None or last.at <= begun:
+        return None
+    return tokens / (last.at - begun)
+
+
+def _wall(directory: StudyDirectory, row: Row) -> float:
+    """Seconds by the clock of the attempts at a trial, each up to its newest evaluation; where the files do not say,
+    its own seconds of training.
+    """
+    ends = {m.attempt: m.at for m in row.curve if m.at is not None}
+    begun = {attempt: directory.trial(row.number).began(attempt) for attempt in ends}
+    spans = [end - start for attempt, end in ends.items() if (start := begun[attempt]) is not None]
+    return sum(spans) if spans else row.seconds
+
+
+def _seconds_left(walls: list[float], running: list[dict[str, Any]], wanted: int, slots: int) -> float | None:
     """At the mean pace of the trials that ended, `slots` at a time."""
-    paced = [row.seconds for row in over if row.seconds]
+    paced = [seconds for seconds in walls if seconds]
     if not paced:
         return None
     begun = sum(float(trial["progress"]) for trial in running)
-    return max(0.0, wanted - len(over) - begun) * sum(paced) / len(paced) / slots
+    return max(0.0, wanted - len(walls) - begun) * sum(paced) / len(paced) / slots
 
 
 def _driver(directory: StudyDirectory) -> str | None:

@@ -9,7 +9,7 @@ STUDY/spent.json          there once every variant of the space was tried
 STUDY/trials/00012/
     trial.json            the proposal; written by the driver before training
     attempt.json          the fence: the attempt that may write
-    worker-2.json         by the worker of attempt 2 when it begins: its process and host
+    worker-2.json         by the worker of attempt 2 when it begins: its process and host, and when
     metrics-2.jsonl       one evaluation a line, by the worker of attempt 2
     checkpoint/           by the worker
     decision-65536.json   copied from rungs.jsonl for the worker
@@ -19,6 +19,7 @@ STUDY/trials/00012/
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +30,16 @@ from archsearch.studies.files import records
 from archsearch.studies.files.decisions import Decision
 from archsearch.studies.files.outcomes import Outcome
 
+IMPORTED = "imported"
+"""The fact of a result that names the trial of an older study which it was taken from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One evaluation of a trial: `tokens` and `fraction` of the budget seen, `values` by name, `seconds` of training
-    so far.
+    so far; of trials that train as one model the share of each.
+
+    at: when it was written, in seconds since 1970; None before it is.
     """
 
     attempt: int
@@ -41,6 +47,7 @@ class Measurement:
     fraction: float
     values: Mapping[str, float]
     seconds: float
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +146,20 @@ class TrialDirectory:
         records.write_json(self.path / "attempt.json", {"attempt": attempt})
 
     def write_presence(self, attempt: int) -> None:
-        """Say that the worker of an attempt has begun, and where."""
-        record = {"pid": os.getpid(), "host": socket.gethostname()}
+        """Say that the worker of an attempt has begun, where and when."""
+        record = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time()}
         records.write_json(self.path / f"worker-{attempt}.json", record, durable=False)
 
     def is_present(self, attempt: int) -> bool:
         """Whether the worker of an attempt has begun."""
         return (self.path / f"worker-{attempt}.json").exists()
+
+    def began(self, attempt: int) -> float | None:
+        """When the worker of an attempt began, in seconds since 1970; None if it has not."""
+        path = self.path / f"worker-{attempt}.json"
+        record = records.read_json(path)
+        with records.read_as_written(path):
+            return None if record is None or "at" not in record else float(cast(float, record["at"]))
 
     def decision(self, tokens: int) -> bool | None:
         """Whether the trial is to stop at the rung of `tokens`; None while undecided."""
@@ -160,7 +174,8 @@ class TrialDirectory:
         """Add a line to the attempt's own metrics file."""
         line = {name: getattr(measurement, name) for name in ("tokens", "fraction", "seconds")}
         records.append_json(
-            self.path / f"metrics-{measurement.attempt}.jsonl", {**line, "values": dict(measurement.values)}
+            self.path / f"metrics-{measurement.attempt}.jsonl",
+            {**line, "values": dict(measurement.values), "at": time.time()},
         )
 
     def curve(self) -> list[Measurement]:

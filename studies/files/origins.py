@@ -9,6 +9,9 @@ BASELINE = "baseline:"
 ENTRANT = "entrant:"
 """Before the name of a trial of a study of entrants."""
 
+IMPORT = "import"
+"""What an older study had tried."""
+
 
 def name_in(origin: str) -> str:
     """The name that was asked for; empty of a proposal."""

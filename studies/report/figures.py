@@ -76,7 +76,9 @@ def trade_off(evidence: Evidence) -> list[Section]:
 
 
 def _hint(evidence: Evidence, row: Row) -> str:
-    values = ", ".join(f"{name} {shown(name, row.values[name])}" for name in evidence.objectives if name in row.values)
+    values = ", ".join(
+        f"{spoken(name)} {shown(name, row.values[name])}" for name in evidence.objectives if name in row.values
+    )
     return f"trial {row.number}: {row.name}; {values}"
 
 

@@ -15,6 +15,7 @@ from archsearch.studies.evidence.findings import (
     RateCurve,
     RungWorth,
     costs,
+    has_grid,
     importances,
     rate_curves,
     rates_differ,
@@ -52,9 +53,11 @@ def importance_section(evidence: Evidence) -> list[Section]:
 
 
 def rate_section(evidence: Evidence) -> list[Section]:
-    """The first objective by learning rate, a line a structure, with a warning for each best rate at an edge."""
+    """Of a search with a grid of rates the first objective by learning rate, a line a structure, with a warning for
+    each best rate at an edge. Without a grid a structure may have met several rates by chance, which shows no curve.
+    """
     curves = rate_curves(evidence)
-    if not curves:
+    if not curves or not has_grid(evidence):
         return []
     name, way = next(iter(evidence.objectives.items()))
     blocks: list[Block] = []
@@ -230,8 +233,9 @@ def rules_section(rows: Sequence[Row], known: Mapping[str, str]) -> list[Section
             continue
         seen.add(row.rule_hash)
         rule = parse_rule(row.rule)
-        of_the_zoo = f" It is {known[rule.hash]} of the zoo." if rule.hash in known else ""
-        blocks.append(Equation(equation(rule).splitlines(), f"{row.entrant or row.name}.{of_the_zoo}"))
+        name, zoo_name = row.entrant or row.name, known.get(rule.hash)
+        of_the_zoo = f" It is {zoo_name} of the zoo." if zoo_name not in (None, name) else ""
+        blocks.append(Equation(equation(rule).splitlines(), f"{name}.{of_the_zoo}"))
         if len(blocks) == SHOWN_RULES:
             break
     return [Section("The rules", blocks)] if blocks else []

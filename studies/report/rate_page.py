@@ -12,7 +12,8 @@ from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.design.entrants import SEED
 from archsearch.studies.design.rates import RATE, without_rate
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
-from archsearch.studies.evidence.rows import Evidence, choice_words
+from archsearch.studies.evidence.naming import choice_words
+from archsearch.studies.evidence.rows import Evidence
 from archsearch.studies.evidence.wording import is_share, spoken
 from archsearch.studies.tasks.direction import Direction
 

@@ -21,6 +21,7 @@ from archsearch.studies.files import records
 from archsearch.studies.files.decisions import Decision, read_decisions
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.failures_page import failures
 from archsearch.studies.report.figures import learning_curves, search_course, trade_off
 from archsearch.studies.report.findings_page import (
     cost_section,
@@ -30,7 +31,9 @@ from archsearch.studies.report.findings_page import (
     rules_section,
     rung_section,
 )
+from archsearch.studies.report.matched_page import matched_section
 from archsearch.studies.report.rate_page import swept_section
+from archsearch.studies.report.speed_page import speed_section
 from archsearch.studies.report.verdict_page import aa_words, pareto_section, verdict_sections
 from archsearch.studies.tasks.direction import Direction
 
@@ -103,21 +106,32 @@ def build_page(
     else:
         ahead = None if finals is None else conclude(finals)
         if finals is not None and ahead is not None:
-            sections += [*verdict_sections(finals, ahead, aa), *pareto_section(finals, ahead)]
-        sections += _of_search(evidence, decisions, () if ahead is not None else aa)
-    sections += [*cost_section(evidence), *_failures(evidence), _question(evidence, place)]
+            sections += [*verdict_sections(finals, ahead, aa), *matched_section(finals, ahead)]
+            sections += pareto_section(finals, ahead)
+            aa = ()
+        budgets = (
+            ()
+            if finals is not None and ahead is not None and matched_section(finals, ahead)
+            else matched_section(evidence)
+        )
+        sections += _of_search(evidence, decisions, aa, budgets)
+    sections += [*cost_section(evidence), failures(evidence), _question(evidence, place)]
     names = " and ".join(spoken(name) for name in evidence.objectives)
     tasks = "; ".join(str(task["description"]) for task in evidence.plan.get("tasks", {}).values())
     return Page(f"{'Study' if concluded is None else 'Finals'} of {names}", tasks, sections)
 
 
-def _of_search(evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str]) -> list[Section]:
-    """What screening shows; the scores are in grey, since they do not conclude."""
+def _of_search(
+    evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], budgets: Sequence[Section]
+) -> list[Section]:
+    """What screening shows; the scores are in grey, since they do not conclude. budgets: whether they are equal."""
     return [
         _outcome(evidence, aa),
         *_winner(evidence),
         Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
+        *budgets,
         *trade_off(evidence),
+        *speed_section(evidence),
         *rate_section(evidence),
         *learning_curves(evidence),
         *search_course(evidence),
@@ -132,7 +146,9 @@ def _of_finals(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) ->
     rows = [standing.rows[0] for standing in concluded.standings.values() if standing.rows]
     return [
         *verdict_sections(evidence, concluded, aa),
+        *matched_section(evidence, concluded),
         *pareto_section(evidence, concluded),
+        *speed_section(evidence, concluded),
         *swept_section(evidence, concluded, names_by_hash()),
         *learning_curves(evidence),
         *rules_section(rows, names_by_hash()),
@@ -165,7 +181,23 @@ def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
     counts = _counts(evidence)
     tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
     tiles.append((f"{sum(row.seconds for row in evidence.rows) / 60:.1f} min", "of training, all trials"))
-    return Section("Outcome", [Tiles(tiles), *(Text(line, quiet=True) for line in aa)])
+    warned = [Text(line, warning=True) for line in unlearned(evidence)]
+    return Section("Outcome", [Tiles(tiles), *warned, *(Text(line, quiet=True) for line in aa)])
+
+
+def unlearned(evidence: Evidence) -> list[str]:
+    """The objectives in which no complete trial beats a trivial predictor: there is nothing yet to rank in them."""
+    said: list[str] = []
+    for name, way in evidence.objectives.items():
+        sign = 1 if way is Direction.MINIMIZE else -1
+        best = min((sign * row.values[name] for row in evidence.judged), default=None)
+        trivial = min(((sign * value, who) for goal, who, value in evidence.references if goal == name), default=None)
+        if best is not None and trivial is not None and best >= trivial[0]:
+            said.append(
+                f"In {spoken(name)} no trial beats {trivial[1]}: {shown(name, sign * best)} against "
+                f"{shown(name, sign * trivial[0])}. What is not learned yet ranks nobody; give it more tokens."
+            )
+    return said
 
 
 def _counts(evidence: Evidence) -> dict[str, int]:
@@ -211,6 +243,7 @@ def ranking_table(evidence: Evidence) -> Table:
         Column("front", "front"),
         Column("outcome", "outcome"),
         *_extra_columns(evidence),
+        Column("reason", "why it has no rank", wide=True),
     ]
     rows: list[dict[str, Cell]] = []
     marks: dict[int, str] = {}
@@ -221,7 +254,7 @@ def ranking_table(evidence: Evidence) -> Table:
     unranked = [row for row in evidence.rows if row.number not in judged and row.outcome is not Outcome.DUPLICATE]
     for row in sorted(unranked, key=lambda row: -row.tokens):
         marks[len(rows)] = "ended"
-        rows.append(_cells(evidence, row))
+        rows.append({**_cells(evidence, row), "reason": evidence.why_unranked(row)})
     for objective, name, value in evidence.references:
         marks[len(rows)] = "reference"
         rows.append({"name": name, "origin": "reference", objective: value})
@@ -237,6 +270,7 @@ def _objective_column(name: str, way: Direction) -> Column:
 def _extra_columns(evidence: Evidence) -> list[Column]:
     """Numbers that all variants have in common, and the learning rate."""
     titles = {
+        "seeds": Column("seeds", "seeds"),
         "learning_rate": Column("learning_rate", "rate", unit="peak"),
         "parameters": Column("parameters", "parameters"),
         "state_bytes": Column("state_bytes", "state", unit="bytes"),
@@ -252,6 +286,7 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
         "name": row.name,
         "origin": _origin(row),
         "outcome": row.outcome.value if row.outcome else "unfinished",
+        "seeds": row.seeds if any(each.replicate_of is not None for each in evidence.rows) else None,
         "learning_rate": row.learning_rate if RATE in row.choices else None,
         "tokens": row.tokens,
         **whole,
@@ -262,6 +297,10 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
 def _origin(row: Row) -> str:
     if row.is_baseline:
         return "baseline"
+    if row.is_imported:
+        return "imported"
+    if row.replicate_of is not None:
+        return "another seed"
     return "another rate" if row.leader is not None else row.sampler or row.origin
 
 
@@ -270,31 +309,6 @@ def _whole(value: Any) -> int | None:
 
 
 # Tables
-
-
-def _failures(evidence: Evidence) -> list[Section]:
-    quiet = (Outcome.COMPLETE, Outcome.STOPPED, Outcome.DUPLICATE)
-    classes = [outcome for outcome in Outcome if outcome not in quiet and evidence.ended(outcome)]
-    if not classes:
-        return []
-    columns = [
-        Column("outcome", "class"),
-        Column("trials", "trials"),
-        Column("example", "example", wide=True),
-        Column("message", "what happened", wide=True),
-    ]
-    rows: list[dict[str, Cell]] = []
-    for outcome in classes:
-        ended = evidence.ended(outcome)
-        rows.append(
-            {
-                "outcome": outcome.value,
-                "trials": len(ended),
-                "example": f"trial {ended[0].number}: {ended[0].name}",
-                "message": ended[0].message,
-            }
-        )
-    return [Section("What failed", [Table("failures", columns, rows, {})])]
 
 
 # What was asked

@@ -10,6 +10,7 @@ from archsearch.report.plots import Mark, plot
 from archsearch.report.scales import Axis
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.design.entrants import Role
+from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.aa import Outcome as Drawn
 from archsearch.studies.evidence.comparison import Interval, Judgement, Word
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
@@ -24,9 +25,9 @@ TONES = {Word.WIN: "tone1", Word.LOSS: "tone3", Word.TIE: "tone0", Word.UNDECIDE
 READING = (
     "Each entrant was trained on the same fresh seeds as the baseline, which the search never used; a seed fixes both "
     "the initialisation and the order of the data. Differences are paired by seed; the interval is Student's t at "
-    "95 %, or the one over seeds and documents where that is wider. Win and loss are Holm-corrected over the "
-    "finalists. A tie is an interval inside the band in which a difference does not matter. Values are of test data, "
-    "which no trial of the search read."
+    "95 %, or the one over seeds and documents (texts, or the sequences of a recall task) where that is wider. Win and "
+    "loss are Holm-corrected over the finalists. A tie is an interval inside the band in which a difference does not "
+    "matter. Values are of test data, which no trial of the search read."
 )
 
 
@@ -54,6 +55,7 @@ def verdict_table(concluded: Conclusions, objective: str, direction: Direction) 
         Column("entrant", "entrant", wide=True),
         Column("verdict", "verdict"),
         Column("mean", f"{spoken(objective)} {arrow}", digits=digits, percent=share),
+        Column("half", "±", digits=digits, percent=share),
         Column("difference", "difference", digits=digits, percent=share),
         Column("low", "from", digits=digits, percent=share),
         Column("high", "to", digits=digits, percent=share),
@@ -66,6 +68,8 @@ def verdict_table(concluded: Conclusions, objective: str, direction: Direction) 
         Column("band", "band", digits=digits, percent=share),
         Column("role", "role"),
     ]
+    if any(_rate(s) is not None for s in concluded.standings.values()):
+        columns.append(Column("rate", "rate", unit="peak"))
     found = {judgement.name: judgement for judgement in concluded.judgements[objective]}
     ordered = sorted(concluded.standings.values(), key=lambda s: _merit(s, objective, direction))
     rows = [_row(s, found.get(s.name), objective) for s in ordered]
@@ -110,7 +114,9 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
     row: dict[str, Cell] = {
         "entrant": standing.name,
         "role": standing.role.value,
+        "rate": _rate(standing),
         "mean": None if mean is None else mean.mean,
+        "half": None if mean is None else _finite(mean.high - mean.mean),
         "seeds": 0 if mean is None else mean.n,
         "searched": standing.scores.get(objective),
     }
@@ -129,6 +135,11 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "band": judgement.band,
         "reason": judgement.reason,
     }
+
+
+def _rate(standing: Standing) -> float | None:
+    """The learning rate that an entrant came with, where rates differ by choice."""
+    return next((row.learning_rate for row in standing.rows if RATE in row.choices), None)
 
 
 def _finite(value: float) -> float | None:

@@ -14,7 +14,9 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from archsearch.holes import Chosen
+from archsearch.studies.files.directory import Measurement
 from archsearch.studies.files.origins import PROPOSAL
+from archsearch.studies.search.artifacts import Artifacts
 from archsearch.studies.search.samplers import (
     PointSampler,
     SamplerKind,
@@ -51,6 +53,7 @@ class Proposals:
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._kept = open_storage(storage, journal)
+        self._artifacts = Artifacts(journal.parent / "artifacts")
         self._options = options
         self._seed = seed
         self._startup = options.startup if options.startup is not None else max(20, 2 * holes)
@@ -121,6 +124,10 @@ class Proposals:
     def state(self, number: int) -> TrialState:
         """Optuna's state of the trial."""
         return self._frozen(number).state
+
+    def keep_files(self, number: int, proposal: Mapping[str, Any], curve: Sequence[Measurement]) -> None:
+        """Put the files of a trial that is about to be told complete into the store of artifacts."""
+        self._artifacts.keep(self._handle(number), proposal, curve)
 
     def tell(self, number: int, ending: Ending) -> None:
         """End trial `number`. Parts that were told before a crash are not told again."""

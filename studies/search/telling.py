@@ -13,7 +13,7 @@ from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.tasks.direction import Direction
 
 LEAST_CONSTRAINT = 0.001
-FACTS = ("rule_hash", "variant_hash", "space_hash", "origin", "sampler", "duplicate_of")
+FACTS = ("rule_hash", "variant_hash", "space_hash", "origin", "sampler", "duplicate_of", "replicate_of", "seed")
 MEASURED_FACTS = (
     "parameters",
     "flops_per_token",

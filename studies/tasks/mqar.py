@@ -16,7 +16,17 @@ from torch.nn.functional import cross_entropy
 from archsearch.errors import TaskError
 from archsearch.studies.tasks import pairs as pairs_of
 from archsearch.studies.tasks.direction import Direction
-from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Batch, Forward, Objective, Part, Stream, generator
+from archsearch.studies.tasks.task import (
+    EVALUATION_TOKENS,
+    IGNORED,
+    Batch,
+    Forward,
+    Objective,
+    Part,
+    Scored,
+    Stream,
+    generator,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +126,15 @@ class Mqar:
             losses.append(loss)
         recall = sum(accuracies.values()) / len(accuracies)
         return {"recall": recall, **accuracies, "recall_loss": sum(losses) / len(losses)}
+
+    def score_documents(self, forward: Forward, part: Part = Part.VALIDATION) -> list[Scored]:
+        """The accuracy of every held-out sequence; as many of each number of pairs, so that their mean is `recall`."""
+        found: list[Scored] = []
+        for n in self.options.slices:
+            batch = self.held_out(part, n)
+            hits = (predict(forward, batch)[0] == batch.targets).float()
+            found += pairs_of.as_documents(str(n), pairs_of.per_sequence(hits, batch.targets != IGNORED))
+        return found
 
     def baselines(self, part: Part = Part.VALIDATION) -> Mapping[str, float]:
         """A uniform guess among all values, and one among the values that the sequence shows."""

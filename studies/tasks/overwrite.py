@@ -16,7 +16,7 @@ from archsearch.errors import TaskError
 from archsearch.studies.tasks import pairs as pairs_of
 from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.mqar import predict
-from archsearch.studies.tasks.task import IGNORED, Batch, Forward, Objective, Part, Stream, generator
+from archsearch.studies.tasks.task import IGNORED, Batch, Forward, Objective, Part, Scored, Stream, generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,12 @@ class Overwrite:
         if bool(untouched.any()):
             values["overwrite_untouched"] = mean(hits, untouched)
         return {**values, "overwrite_stale": mean(stale, held_out.updated), "overwrite_loss": loss}
+
+    def score_documents(self, forward: Forward, part: Part = Part.VALIDATION) -> list[Scored]:
+        """The accuracy of every held-out sequence over all its queries."""
+        batch = self.held_out(part).batch
+        hits = (predict(forward, batch)[0] == batch.targets).float()
+        return pairs_of.as_documents(str(self.options.pairs), pairs_of.per_sequence(hits, batch.targets != IGNORED))
 
     def baselines(self, part: Part = Part.VALIDATION) -> Mapping[str, float]:
         """Uniform guesses, and a memory that keeps the first value of each key."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from archsearch.errors import TaskError
-from archsearch.studies.tasks.task import IGNORED, Batch
+from archsearch.studies.tasks.task import IGNORED, Batch, Scored
 
 Tokens = NDArray[np.int64]
 
@@ -74,11 +74,21 @@ def batch_of(tokens: Tokens, targets: Tokens) -> Batch:
     return Batch(torch.as_tensor(tokens), torch.as_tensor(targets))
 
 
+def per_sequence(scores: torch.Tensor, labelled: torch.Tensor) -> torch.Tensor:
+    """The mean over labelled positions of each sequence that has one. Both [B, T]; at most [B]."""
+    counts = labelled.sum(1)
+    return (scores * labelled).sum(1)[counts > 0] / counts[counts > 0]
+
+
 def per_sequence_mean(scores: torch.Tensor, labelled: torch.Tensor) -> float:
     """Mean over sequences of the mean over labelled positions; sequences without one do not count. Both [B, T]."""
-    counts = labelled.sum(1)
-    means = (scores * labelled).sum(1)[counts > 0] / counts[counts > 0]
+    means = per_sequence(scores, labelled)
     return float(means.mean()) if len(means) else float("nan")
+
+
+def as_documents(label: str, scores: torch.Tensor) -> list[Scored]:
+    """Sequences as documents of equal weight. scores: [B]."""
+    return [Scored(f"{label}/{i}", 1, float(score)) for i, score in enumerate(scores.double())]
 
 
 def check_vocabulary(task: str, vocabulary: int, keys: int, values: int, *, with_filler: bool) -> None:

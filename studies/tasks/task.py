@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -40,6 +40,29 @@ class Objective:
 
     name: str
     direction: Direction
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What one held-out document, the unit of a bootstrap, says of a model: the objective's value over all of them is
+    the sum of their `bits` over the sum of their `size`.
+
+    Of a text size counts bytes and bits those that the model needed; of a task of sequences a sequence has size 1 and
+    `bits` is its score.
+    """
+
+    name: str
+    size: int
+    bits: float
+
+
+@runtime_checkable
+class Documented(Protocol):
+    """A task whose held-out data fall into documents that can be resampled."""
+
+    def score_documents(self, forward: Forward, part: Part = Part.VALIDATION) -> list[Scored]:
+        """Every document, in an order that is always the same."""
+        ...
 
 
 class Task(Protocol):

@@ -21,6 +21,7 @@ from archsearch.studies.tasks.task import (
     Forward,
     Objective,
     Part,
+    Scored,
     Stream,
     generator,
 )
@@ -65,15 +66,6 @@ class TextOptions:
     def build(self) -> "Text":
         """The task, with its files read. TaskError if the corpus is not there."""
         return Text(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """What one held-out document cost: its bytes and the bits that the model needed for them."""
-
-    name: str
-    size: int
-    bits: float
 
 
 class Text:

@@ -18,8 +18,7 @@ from archsearch.errors import CheckpointError, ConfigError
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.spaces.options import Precision, Training
 from archsearch.studies.files.outcomes import Unstable
-from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Batch, Part, Task
-from archsearch.studies.tasks.text import Scored, Text
+from archsearch.studies.tasks.task import EVALUATION_TOKENS, IGNORED, Batch, Documented, Part, Scored, Task
 from archsearch.studies.training.graph import Replayed, StepFunction, check_graphs
 from archsearch.studies.training.labels import labelled, rounded
 from archsearch.studies.training.optimiser import build_optimiser, set_learning_rate
@@ -152,8 +151,8 @@ class Run:
         return values
 
     def score_documents(self, part: Part) -> list[Scored]:
-        """The cost of every document of a task that reads documents; of others nothing."""
-        if not isinstance(self.task, Text):
+        """What every document of a task that has documents says; of others nothing."""
+        if not isinstance(self.task, Documented):
             return []
         self.model.eval()
         with torch.no_grad(), repeatable(self.device), typed_memory_errors():

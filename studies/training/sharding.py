@@ -20,6 +20,9 @@ from archsearch.studies.tasks.task import Part
 from archsearch.studies.training.parallel import Ranks, SharedRun
 from archsearch.studies.training.run import Run
 
+SMALL = 1e-6
+"""Added to a norm before it divides, as torch does."""
+
 
 class ShardedRun(SharedRun):
     """A run of which this process makes its share of every batch, and keeps its share of every parameter.
@@ -41,7 +44,7 @@ class ShardedRun(SharedRun):
         cast(FSDPModule, self.model).reshard()  # after an evaluation what is outside the blocks still is whole
         kept: dict[str, Tensor] = {}
         for name, tensor in self._named().items():
-            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            whole = gathered(tensor) if isinstance(tensor, DTensor) else tensor
             if self._ranks.is_first:
                 kept[name] = whole.detach().cpu().clone().contiguous()
         return kept
@@ -50,7 +53,13 @@ class ShardedRun(SharedRun):
         return sharded(model, self.device)
 
     def _clipped(self) -> Tensor:
-        return cast(DTensor, super()._clipped()).full_tensor()
+        shares = [cast(DTensor, each.grad).to_local() for each in self.model.parameters() if each.grad is not None]
+        norm = self._ranks.summed(nn.utils.get_total_norm(shares).square()).sqrt()
+        if self.training.clip:
+            factor = (self.training.clip / (norm + SMALL)).clamp(max=1.0)
+            for share in shares:
+                share.mul_(factor)
+        return norm
 
     def _put(self, whole: Tensor, place: Tensor) -> Tensor:
         if not isinstance(place, DTensor):
@@ -74,6 +83,21 @@ def sharded(model: nn.Module, device: torch.device) -> nn.Module:
     for name, parameter in model.named_parameters():
         _mark(parameter, marks[name])
     return model
+
+
+def gathered(tensor: DTensor) -> Tensor:
+    """The whole of a tensor whose rows are shared out; every process must ask for it.
+
+    `DTensor.full_tensor` does the same by collectives whose threads at times abort a process of gloo at its end.
+    """
+    share = tensor.to_local().detach()
+    rows, world = tensor.shape[0], tensor.device_mesh.size()
+    most = -(-rows // world)
+    padded = share.new_zeros(most, *share.shape[1:])
+    padded[: len(share)] = share
+    pieces = [torch.empty_like(padded) for _ in range(world)]
+    dist.all_gather(pieces, padded)
+    return torch.cat(pieces)[:rows]
 
 
 def _mark(parameter: nn.Parameter, marks: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from archsearch.studies.training.language import counted, plan_trial
 from archsearch.studies.training.timing import STEP_TIME, step_milliseconds
 from archsearch.studies.training.together.structure import structure_of
 from archsearch.studies.training.trial import ModelBuilder, Plan, train_trial
+from archsearch.studies.training.validity import require_valid
 from archsearch.studies.workers.clerk import Clerk
 from archsearch.studies.workers.node import keep_kernels_here
 from archsearch.typed_data import from_plain
@@ -62,6 +63,8 @@ class TrainingBody:
         config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
         options = json.dumps(clerk.plan["config"]["tasks"])
         tasks = built_tasks(options)
+        if clerk.plan["config"].get("checks"):
+            require_valid(config.rule, clerk.trial.path.parents[1] / "checks.jsonl")
         known = dict(_counts(json.dumps({name: clerk.proposal[name] for name in ("rule", "model", "layer")}), options))
         plan = plan_trial(config, tasks, known)
         if STEP_TIME in clerk.plan["objectives"]:

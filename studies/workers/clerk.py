@@ -5,6 +5,7 @@ result.json.
 """
 
 import math
+import statistics
 import time
 import traceback
 from collections.abc import Mapping
@@ -134,6 +135,20 @@ class Clerk:
             time.sleep(POLL_SECONDS)
         return stop
 
+    @property
+    def _final_values(self) -> Mapping[str, float]:
+        """What the newest evaluation measured; of each objective the mean over as many evaluations as the study asks
+        for, of those there are.
+        """
+        averaged = int(cast(Mapping[str, Any], self.plan.get("fixed", {})).get("averaged", 1))
+        newest = self._curve[-averaged:]
+        means = {
+            name: statistics.fmean(found)
+            for name in self._objectives
+            if len(found := [m.values[name] for m in newest if name in m.values]) > 1
+        }
+        return {**(newest[-1].values if newest else {}), **means}
+
     def conclude(self, details: Mapping[str, Any]) -> None:
         """Write the result of a body that returned: complete with the whole budget, else stopped."""
         last = self.last
@@ -144,18 +159,22 @@ class Clerk:
         if missing:
             self.finish(Outcome.BUG, f"the trial measured no {missing[0]}", {**details, "place": missing})
         else:
-            self.finish(Outcome.COMPLETE, "", details)
+            self.finish(Outcome.COMPLETE, "", details, self._final_values)
 
-    def finish(self, outcome: Outcome, message: str, details: Mapping[str, Any]) -> None:
-        """Write the result: the last good measurement and how it ended."""
+    def finish(
+        self, outcome: Outcome, message: str, details: Mapping[str, Any], values: Mapping[str, float] | None = None
+    ) -> None:
+        """Write the result: how it ended, with `values`, by default those of the last good measurement."""
         last = self.last
+        if values is None:
+            values = last.values if last else {}
         self.check_fence()
         self.trial.write_result(
             Result(
                 outcome=outcome,
                 attempt=self.attempt,
                 tokens=last.tokens if last else 0,
-                values=last.values if last else {},
+                values=values,
                 seconds=last.seconds if last else 0.0,
                 message=message,
                 details=details,

@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import ray
@@ -59,7 +60,7 @@ class RayCrews(RayExecutor):
         groups, self._came = gathered(self._came, self._together), []
         for group in groups:
             share = self._share_of(self._together if group[0].alone else len(group))
-            actor = self._actor_of(share)
+            actor = self._head.ask(partial(self._actor_of, share))
             self._crews[actor.run.remote(group)] = _Crew(actor, share, group)
         if not self._crews:
             time.sleep(timeout)
@@ -82,8 +83,9 @@ class RayCrews(RayExecutor):
 
     def close(self) -> None:
         """Kill the actors, and Ray if it was started here."""
-        for crew in self._crews.values():
-            ray.kill(crew.actor)
+        if not self._head.is_lost:
+            for crew in self._crews.values():
+                ray.kill(crew.actor)
         self._crews.clear()
         super().close()
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import ray
@@ -56,10 +57,10 @@ class RayExecutor:
 
     def start(self, assignment: Assignment) -> None:
         """Begin an attempt on an idle actor or a new one."""
-        self._head.check()
         if assignment.alone:
             self._end_idle()
-        actor = self._idle.pop() if self._idle else self._new_actor(alone=assignment.alone)
+        new = partial(self._new_actor, alone=assignment.alone)
+        actor = self._idle.pop() if self._idle else self._head.ask(new)
         self._busy[actor.run.remote(assignment)] = (actor, assignment)
 
     def departures(self, timeout: float) -> list[Departure]:
@@ -84,12 +85,13 @@ class RayExecutor:
 
     def close(self) -> None:
         """Kill the actors, and Ray if it was started here."""
-        for actor in [actor for actor, _ in self._busy.values()] + self._idle:
-            ray.kill(actor)
+        if not self._head.is_lost:
+            for actor in [actor for actor, _ in self._busy.values()] + self._idle:
+                ray.kill(actor)
         self._busy.clear()
         self._idle.clear()
         if self._owns_ray:
-            ray.shutdown()
+            self._head.leave()
 
     def _depart(self, reference: Any) -> Departure:
         actor, assignment = self._busy.pop(reference)

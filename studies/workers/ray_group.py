@@ -1,9 +1,11 @@
 """Attempts of trials that have several processes: a group of Ray actors on one node, which begin and end together."""
 
+import contextlib
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import ray
@@ -14,7 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from archsearch.studies.files.outcomes import PeerLost
 from archsearch.studies.workers.body import TrainingBody
 from archsearch.studies.workers.clerk import Assignment
-from archsearch.studies.workers.executor import Departure, Resources
+from archsearch.studies.workers.executor import Departure, Resources, WorkersLost
 from archsearch.studies.workers.ranks import work_as_rank
 from archsearch.studies.workers.ray_executor import RayExecutor, cause_of
 
@@ -62,7 +64,9 @@ class GroupExecutor(RayExecutor):
 
     def start(self, assignment: Assignment) -> None:
         """Ask for a place for all processes on one node, and begin them there."""
-        self._head.check()
+        self._groups.append(self._head.ask(partial(self._begun, assignment)))
+
+    def _begun(self, assignment: Assignment) -> _Group:
         world = self._resources.ranks
         share = {"CPU": self._resources.cpus / world, "GPU": 1.0 if self._resources.gpus else 0.0}
         bundle = {name: amount for name, amount in share.items() if amount}
@@ -76,7 +80,7 @@ class GroupExecutor(RayExecutor):
             for rank in range(world)
         ]
         references = [actor.run.remote(assignment, rank, world) for rank, actor in enumerate(actors)]
-        self._groups.append(_Group(assignment, actors, references[0], list(references), placement))
+        return _Group(assignment, actors, references[0], list(references), placement)
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for a process to end."""
@@ -100,16 +104,18 @@ class GroupExecutor(RayExecutor):
 
     def close(self) -> None:
         """Kill every group, and Ray if it was started here."""
-        for group in list(self._groups):
-            self._end(group)
+        with contextlib.suppress(WorkersLost):
+            for group in list(self._groups):
+                self._end(group)
         super().close()
 
     def _end(self, group: _Group) -> None:
         self._groups.remove(group)
+        if self._head.is_lost:
+            return
         for actor in group.actors:
             ray.kill(actor)
-        if not self._head.is_lost:  # which would be waited for
-            remove_placement_group(group.placement)
+        self._head.ask(partial(remove_placement_group, group.placement))
 
 
 class _Rank:

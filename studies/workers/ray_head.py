@@ -1,23 +1,26 @@
 """The head of a Ray cluster: whether it still answers.
 
-Ray itself asks a head that is gone for a minute, and then ends the process that asked without a word to it: whatever
-asks is to ask with a limit, or just after the head has answered.
+Ray itself asks a head that is gone for a minute, and then ends the process that asked without a word to it. So whatever
+waits for the head is called here, from a thread that may be left behind.
 """
 
 import socket
+import threading
 import time
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar, cast
 
-from ray._private import worker
-from ray.core.generated.gcs_pb2 import GcsNodeInfo
-from ray.exceptions import RpcError
+import ray
 
 from archsearch.studies.workers.executor import WorkersLost
 
+T = TypeVar("T")
+
 SECONDS_TO_ANSWER = 5.0
 """For the head of a cluster."""
-ALIVE = cast(Any, GcsNodeInfo).ALIVE
+SECONDS_TO_LEAVE = 10.0
+"""A cluster without a head."""
 PATIENCE, SECONDS_BETWEEN_TRIES = 10.0, 0.5
 """How long a head may be away, as one that is begun again is."""
 
@@ -35,32 +38,45 @@ class Head:
         """Wait until it answers. WorkersLost if it does not."""
         began = time.monotonic()
         while not answers(self.address):
-            self._give_up_after(began)
+            if time.monotonic() - began > PATIENCE:
+                self.is_lost = True
+                what = f"the head of the Ray cluster at {self.address}" if self.elsewhere else "Ray on this machine"
+                raise WorkersLost(f"{what} does not answer", elsewhere=self.elsewhere)
             time.sleep(SECONDS_BETWEEN_TRIES)
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """What a call gives that may wait for the head. WorkersLost if that is gone before the call has ended."""
+        self.check()
+        answer = _begun(call)
+        while not wait([answer], SECONDS_BETWEEN_TRIES).done:
+            self.check()
+        return answer.result()
 
     def nodes(self) -> list[Mapping[str, float]]:
         """What each living node of the cluster has in all. WorkersLost if the head does not answer."""
-        began = time.monotonic()
-        while True:
-            self.check()
-            try:
-                found = _table()
-            except RpcError:
-                self._give_up_after(began)
-            else:
-                return [dict(node.resources_total) for node in found if node.state == ALIVE]
+        known = self.ask(lambda: cast(list[dict[str, Any]], ray.nodes()))
+        return [cast(Mapping[str, float], node["Resources"]) for node in known if node["Alive"]]
 
-    def _give_up_after(self, began: float) -> None:
-        if time.monotonic() - began > PATIENCE:
-            self.is_lost = True
-            what = f"the head of the Ray cluster at {self.address}" if self.elsewhere else "Ray on this machine"
-            raise WorkersLost(f"{what} does not answer", elsewhere=self.elsewhere)
+    def leave(self) -> None:
+        """End what this process has of Ray; of a cluster whose head is gone, as far as that does not wait for it."""
+        if self.is_lost:
+            wait([_begun(cast(Callable[[], None], ray.shutdown))], SECONDS_TO_LEAVE)
+        else:
+            ray.shutdown()
 
 
-def _table() -> list[Any]:
-    """Ray's record of every node. RpcError, which `ray.nodes` does not know, if the head does not answer in time."""
-    client = cast(Any, worker).global_worker.gcs_client
-    return list(client.get_all_node_info(timeout=SECONDS_TO_ANSWER).values())
+def _begun(call: Callable[[], T]) -> Future[T]:
+    """The result to come of a call in a thread of its own, which the end of the process does not wait for."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer
 
 
 def answers(address: str) -> bool:

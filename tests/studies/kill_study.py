@@ -242,7 +242,7 @@ def bereave(directory: Path, process: "subprocess.Popen[str]", cluster: LocalClu
         return
     assert process.returncode == 2, output
     assert output.strip().splitlines()[-1] == (
-        f"StudyError: the head of the Ray cluster at {cluster.address} does not answer; nothing is lost: start a "
+        f"ClusterLostError: the head of the Ray cluster at {cluster.address} does not answer; nothing is lost: start a "
         f"cluster and go on with archsearch study resume {directory} resources.ray_address=HOST:PORT"
     )
 

@@ -131,8 +131,15 @@ def test_seconds_are_those_of_trials_that_ran(path: Path) -> None:
     records.write_json(trial / "trial.json", {"rule_hash": "another"})
     records.write_json(trial / "attempt.json", {"attempt": 1})
     details = {"tokens_per_second": 128.0, "flops_per_token": costs["flops_per_token"]}
-    kept = {"outcome": "complete", "attempt": 1, "tokens": 256, "values": {}, "seconds": 2.0, "message": ""}
-    kept |= {"details": details}
+    kept = {
+        "outcome": "complete",
+        "attempt": 1,
+        "tokens": 256,
+        "values": {},
+        "seconds": 2.0,
+        "message": "",
+        "details": details,
+    }
     records.write_json(trial / "result.json", kept)
     assert checked(path).points[0].seconds == pytest.approx(2.0)
 

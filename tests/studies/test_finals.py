@@ -241,7 +241,7 @@ def test_a_finished_search_says_what_to_run_next(
     monkeypatch.setattr(commands, "run_study", lambda config, **options: search)
     monkeypatch.setattr(commands, "export", lambda *given, **options: None)
     commands.resume(str(search.path), [])
-    assert f"Next: archsearch study finals {search.path}" in capsys.readouterr().out
+    assert f"who won: archsearch study finals {search.path}" in capsys.readouterr().out
 
 
 def test_an_a_a_study_of_a_search_trains_its_baseline_alone(search: StudyDirectory) -> None:

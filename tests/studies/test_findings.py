@@ -39,8 +39,9 @@ def row(number: int, choices: Mapping[str, Any], loss: float, outcome: Outcome =
     return Row(**(fields | facts))
 
 
-def evidence_of(rows: Sequence[Row]) -> Evidence:
-    return Evidence({"fixed": {"rungs": {"eta": 2}}}, {"loss": Direction.MINIMIZE}, rows)
+def evidence_of(rows: Sequence[Row], rates: Sequence[float] = ()) -> Evidence:
+    plan = {"fixed": {"rungs": {"eta": 2}}, "config": {"learning_rates": list(rates)}, "rung_tokens": [50, 200]}
+    return Evidence(plan, {"loss": Direction.MINIMIZE}, rows)
 
 
 def test_the_choice_that_decides_is_the_most_important() -> None:
@@ -68,6 +69,9 @@ def test_few_or_equal_trials_have_no_importances() -> None:
     assert importance_section(evidence_of(few)) == []
 
 
+GRID = (0.001, 0.01, 0.1)
+
+
 def grid(number: int, kind: str, losses: Sequence[float]) -> list[Row]:
     rates = ("0.001", "0.01", "0.1")
     return [row(number + i, {"rule/kind": kind, RATE: rates[i]}, loss) for i, loss in enumerate(losses)]
@@ -82,11 +86,16 @@ def test_a_best_rate_at_the_end_of_the_grid_is_told() -> None:
         ("high kind", "highest", 0.1),
     ]
     assert curves[0].points == [(0.001, 3.0), (0.01, 1.0), (0.1, 2.0)]
-    page = rate_section(evidence_of(rows))[0].html()
+    page = rate_section(evidence_of(rows, GRID))[0].html()
     assert "Of 3 structures 2 were best at an end of the rates tried" in page
     assert "low kind: 0.001, the lowest; high kind: 0.1, the highest" in page
-    inside = rate_section(evidence_of(rows[:3]))[0].html()
-    assert "at an end of the rates tried" not in inside
+    inside = rate_section(evidence_of(rows[:3], GRID))[0].html()
+    assert "Learning rates" in inside and "at an end of the rates tried" not in inside
+
+
+def test_rates_that_were_met_by_chance_are_no_curve() -> None:
+    assert rate_curves(evidence_of(grid(0, "low", (1.5, 2.0, 3.0)))) != []
+    assert rate_section(evidence_of(grid(0, "low", (1.5, 2.0, 3.0)))) == []
 
 
 def test_a_rate_that_failed_is_still_an_end_of_the_grid() -> None:

@@ -16,7 +16,8 @@ from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceErro
 from archsearch.studies import commands
 from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.engine.run import run_study
-from archsearch.studies.evidence.rows import choice_words, read_evidence
+from archsearch.studies.evidence.naming import choice_words
+from archsearch.studies.evidence.rows import read_evidence
 from archsearch.studies.evidence.status import read_status
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome

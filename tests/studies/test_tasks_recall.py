@@ -9,7 +9,7 @@ from torch import Tensor
 from archsearch.errors import TaskError
 from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.overwrite import OverwriteOptions
-from archsearch.studies.tasks.task import IGNORED, Forward, Part, Task
+from archsearch.studies.tasks.task import IGNORED, Documented, Forward, Part, Task
 
 MQAR = [
     MqarOptions(length=64, pairs=(4, 8, 16), vocabulary=64, evaluation=50),
@@ -184,3 +184,19 @@ def test_options_without_a_sequence_are_refused(message: str) -> None:
     with pytest.raises(TaskError) as caught:
         REFUSED[message]()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.description)
+def test_each_held_out_sequence_is_a_document_of_the_objective(task: Task) -> None:
+    assert isinstance(task, Documented)
+
+    def half_right(tokens: Tensor) -> Tensor:
+        return solver(task)(tokens) * (tokens[..., None] % 3 != 0)
+
+    sequences = getattr(task, "options").evaluation * len(getattr(getattr(task, "options"), "slices", [0]))  # noqa: B009
+    for part in Part:
+        scored = task.score_documents(half_right, part)
+        value = task.evaluate(half_right, part)[task.objective.name]
+        assert sum(d.bits for d in scored) / sum(d.size for d in scored) == pytest.approx(value, abs=1e-6)
+        assert 0 < value < 1 and len({d.bits for d in scored}) > 1
+        assert len({d.name for d in scored}) == len(scored) == sequences

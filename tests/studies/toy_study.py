@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from archsearch.errors import ArchsearchError
+from archsearch.errors import ArchsearchError, ClusterLostError
 from archsearch.holes import Choose, Integer, OneOf, Uniform
 from archsearch.studies.design.plan import Plan
 from archsearch.studies.engine.driver import Limits, Patience
@@ -169,6 +169,10 @@ def main() -> int:
         return 130
     except ArchsearchError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        if isinstance(error, ClusterLostError):  # as the command line does
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(error.exit_code)
         return error.exit_code
     return 0
 

@@ -17,8 +17,7 @@ from archsearch.errors import ConfigError
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.spaces.options import Training
 from archsearch.studies.files.outcomes import Unstable
-from archsearch.studies.tasks.task import Forward, Part, Task
-from archsearch.studies.tasks.text import Text
+from archsearch.studies.tasks.task import Documented, Forward, Part, Task
 from archsearch.studies.training.card import training_on
 from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import half_precision, steps_of
@@ -187,7 +186,7 @@ class _Group:
         part = trials[0].plan.part
         for name, course in self.courses.items():
             task = course.task
-            if part is not Part.TEST or not isinstance(task, Text):
+            if part is not Part.TEST or not isinstance(task, Documented):
                 continue
             self._stack(trials)
             every = self._in_lockstep(trials, name, lambda f, task=task, part=part: task.score_documents(f, part))
