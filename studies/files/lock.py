@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from archsearch.errors import StudyError, StudyLockedError
+from archsearch.studies.files.records import naming
 
 LOOKS, SECONDS_BETWEEN_LOOKS = 3, 0.05
 """At a lock that is held: who only asks whether it is holds it for an instant too."""
@@ -84,8 +85,9 @@ def driver_lock(path: Path, *, force: bool = False, command: str = "") -> Genera
     with file:
         file.truncate(0)
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "started": started}, file)
-        file.flush()
+        with naming(path):
+            json.dump({"pid": os.getpid(), "host": socket.gethostname(), "started": started}, file)
+            file.flush()
         try:
             yield Lock(path, os.fstat(file.fileno()).st_ino)
         finally:

@@ -40,18 +40,29 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
             if durable:
                 os.fsync(file.fileno())
         os.replace(beside, path)
-    except OSError:
+    except OSError as error:
         beside.unlink(missing_ok=True)
+        error.filename = str(path)
         raise
     if durable:
         _sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Generator[None]:
+    """A block that writes to `path`, which an OSError of it names: a full disk says no file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def append_json(path: Path, record: Record) -> None:
     """Add `record` as one line; it is on disk when this returns. A new file's name is made durable too."""
     watch(path)
     new = not path.exists()
-    with open(path, "ab") as file:
+    with naming(path), open(path, "ab") as file:
         file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -55,7 +55,7 @@ class _Journal(BaseJournalBackend):
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
         self._lock.acquire()
         try:
-            with open(self._path, "ab") as file:
+            with records.naming(self._path), open(self._path, "ab") as file:
                 file.write(text.encode())
         finally:
             self._lock.release()

@@ -127,7 +127,11 @@ def bad(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("data", "kind", "message"),
     [
-        (bad(model={"heads": {"one_of": []}}), HoleError, "model.heads: one_of needs at least one option; got none."),
+        (
+            bad(model={"heads": {"one_of": []}}),
+            ConfigError,
+            "model.heads must be one_of: [a, b] or one_of: {fi",
+        ),
         (
             bad(training={"warmup": {"uniform": [0.5, 0.1]}}),
             HoleError,

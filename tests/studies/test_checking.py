@@ -150,7 +150,11 @@ def test_seconds_are_those_of_trials_that_ran(path: Path) -> None:
         (["space=delta_famly"], SpaceError, "unknown space 'delta_famly'; did you mean delta_family?"),
         (["space=no.yaml"], SpaceError, "no.yaml cannot be read as YAML: No such file or directory"),
         (["baselines=[gla]"], SpaceError, "no choice of its holes makes gla: widen the space or leave gla out"),
-        (["model.heads={one_of: []}"], HoleError, "heads: one_of needs at least one option; got none"),
+        (
+            ["model.heads={one_of: []}"],
+            ConfigError,
+            "heads must be one_of: [a, b] or one_of: {first: a, second: b}; got []",
+        ),
         (["model.layers={integer: [3, 2]}"], HoleError, "layers: integer needs finite low < high; got low=3, high=2"),
         (
             ["training.learning_rate={log_uniform: [0, 1]}"],

@@ -74,8 +74,11 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_of_the_new(
 
     records.write_json(tmp_path / "a.json", {"x": 1})
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        records.write_json(tmp_path / "a.json", {"x": 2})
+    for write, name in ((records.write_json, "a.json"), (records.append_json, "b.jsonl")):
+        with pytest.raises(OSError, match="No space left") as error:
+            write(tmp_path / name, {"x": 2})
+        assert error.value.filename == str(tmp_path / name), "what the disk is too full for is named"
+    (tmp_path / "b.jsonl").unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert records.read_json(tmp_path / "a.json") == {"x": 1}
 
