@@ -358,7 +358,9 @@ def export(
     target: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Where the module goes.", show_default=False)],
     *,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the directory if it exists.")] = False,
-    name: Annotated[str | None, typer.Option(help="The module's name; the rule's when left out.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The module's name; when left out the rule's, in the zoo if it is there.")
+    ] = None,
 ) -> None:
     """Write the stand-alone module: one .py, its weights, its configuration, its card and its own test."""
     from archsearch.studies import commands

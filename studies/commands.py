@@ -285,7 +285,9 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     concluded = conclude(evidence)
     if concluded is not None:
         _print_conclusions(concluded, evidence)
-        console.print(f"Report: {write_report(directory)}")
+        page = write_report(directory)
+        console.print(f"Report: {page}")
+        console.print(f"Next: open {quote(str(page))}, which says what these verdicts rest on")
         return
     _print_ranking(evidence)
     console.print(f"Report: {write_report(directory)}")

@@ -1,5 +1,6 @@
 """A trial's trained model, handed to the exporter with what is known of its making."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ def export_and_check(
         _module(trained, name),
         model_weights(checkpoint, trained.task),
         target,
-        origin=_with_command(trained.origin, f"archsearch export {source} {target}"),
+        origin=_with_command(trained.origin, _command(source, target, name)),
         overwrite=overwrite,
     )
     return path, run_selftest(path)
@@ -149,6 +150,12 @@ def _is_rival(evidence: Evidence, other: Row, row: Row) -> bool:
 
 def _result(evidence: Evidence, row: Row) -> Mapping[str, Any]:
     return {"variant": row.name, "trial": row.number, **{name: row.values[name] for name in evidence.objectives}}
+
+
+def _command(source: str | Path, target: str | Path, name: str | None) -> str:
+    """What writes the module again."""
+    named = [] if name is None else ["--name", name]
+    return shlex.join(["archsearch", "export", str(source), str(target), *named])
 
 
 def _with_command(origin: Origin, command: str) -> Origin:

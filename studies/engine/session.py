@@ -68,7 +68,9 @@ def carry_out(
         if fresh:
             on_begin()
         begin_or_compare(directory, plan)
-        records.cut_torn_tail(directory.rungs)
+        for log in (directory.rungs, directory.checks):
+            records.cut_torn_tail(log)
+            records.read_lines(log)  # what is damaged is told of before a trial begins
         rungs = Rungs(directory.rungs, plan.rungs, plan.objectives, plan.total_tokens)
         directory.forget_stop()
         if storage == JOURNAL and directory.trials() and not directory.journal.exists():

@@ -25,11 +25,14 @@ def finals_config(directory: Path, overrides: Sequence[str] = ()) -> StudyConfig
     """The configuration of the finals of the search in `directory`; once begun, the one that they were begun with.
 
     overrides: key=value of the search's configuration, as finalists=5 or seeds.finals=8. Errors: StudyError for a
-    search that is not finished, that has no baseline to compare with, or that is itself a study of entrants.
+    search that is not finished, that has no baseline to compare with, or that is itself a study of entrants; or for
+    finals of entrants that the search would no longer send.
     """
     home = directory / FINALS_FOLDER
     if StudyDirectory(home).exists():
-        return read_study_config(home, overrides)
+        kept = read_study_config(home, overrides)
+        _check_same(directory, kept)
+        return kept
     config = _entrants_config(directory, overrides)
     return dataclasses.replace(config, directory=home, ties=_ties(directory, config))
 
@@ -96,6 +99,21 @@ def choose_entrants(evidence: Evidence, config: StudyConfig) -> dict[str, Entran
     for row, role in chosen:
         entrants[f"{row.name} (trial {row.number})"] = _entrant(row, role)
     return entrants
+
+
+def _check_same(directory: Path, kept: StudyConfig) -> None:
+    """StudyError where the search went on after its finals began, and others than these would be sent now."""
+    config = dataclasses.replace(read_study_config(directory, ()), finalists=kept.finalists)
+    now = choose_entrants(read_evidence(StudyDirectory(directory)), config)
+    sent = {entrant.trial for entrant in kept.entrants.values()}
+    new = [name for name, entrant in now.items() if entrant.trial not in sent]
+    if new:
+        place = quote(str(kept.directory))
+        raise StudyError(
+            f"finals must be of the best of their search; {directory} has gone on since, and {new[0]} is not among "
+            f"those in {kept.directory}: move that directory away and hold finals again, or go on with the old ones: "
+            f"archsearch study resume {place}"
+        )
 
 
 def _is_free_pass(row: Row, config: StudyConfig) -> bool:

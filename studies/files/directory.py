@@ -4,6 +4,7 @@ STUDY/study.json          what was asked; written once, by the driver
 STUDY/optuna.journal      the proposals and what was told about them
 STUDY/driver.lock         held by the one driver
 STUDY/rungs.jsonl         one decision a line, on disk before it acts
+STUDY/checks.jsonl        what was found of each rule before it was trained, a line a rule; by the workers
 STUDY/stop.json           there while the driver and the workers are asked to stop
 STUDY/spent.json          there once every variant of the space was tried
 STUDY/trials/00012/
@@ -219,6 +220,7 @@ class StudyDirectory:
         self.journal = path / "optuna.journal"
         self.lock = path / "driver.lock"
         self.rungs = path / "rungs.jsonl"
+        self.checks = path / "checks.jsonl"
         self.report = path / "report"
         self._stop = path / "stop.json"
         self._spent = path / "spent.json"

@@ -12,6 +12,7 @@ from torch import nn
 from archsearch.errors import ArchsearchError
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models.options import Model
+from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import CrowdedOut, Unbuildable
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Part, Task
@@ -64,7 +65,7 @@ class TrainingBody:
         options = json.dumps(clerk.plan["config"]["tasks"])
         tasks = built_tasks(options)
         if clerk.plan["config"].get("checks"):
-            require_valid(config.rule, clerk.trial.path.parents[1] / "checks.jsonl")
+            require_valid(config.rule, StudyDirectory(clerk.trial.path.parents[1]).checks)
         known = dict(_counts(json.dumps({name: clerk.proposal[name] for name in ("rule", "model", "layer")}), options))
         plan = plan_trial(config, tasks, known)
         if STEP_TIME in clerk.plan["objectives"]:

@@ -370,11 +370,11 @@ class Crash(BaseException):
     pass
 
 
-@pytest.mark.parametrize("name", ["optuna.journal", "rungs.jsonl"])
+@pytest.mark.parametrize("name", ["optuna.journal", "rungs.jsonl", "checks.jsonl"])
 def test_a_damaged_last_line_is_named(run: Run, tmp_path: Path, name: str) -> None:
     run(trials=4)
-    path = tmp_path / "study" / name
-    path.write_bytes(path.read_bytes() + b"garbage\n")
+    with open(tmp_path / "study" / name, "ab") as file:
+        file.write(b"garbage\n")
     with pytest.raises(records.DamagedError, match=rf"{name} must hold JSON objects; line \d+ is no JSON: restore it"):
         run(trials=4)
 

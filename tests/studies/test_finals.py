@@ -158,6 +158,20 @@ def test_finals_are_gone_on_with_and_never_begun_twice(search: StudyDirectory, f
         run_study(finals_config(search.path, ["seeds.finals=7"]), workers=lambda config: Idle())
 
 
+def test_finals_of_a_search_that_went_on_are_told_from_new_ones(
+    search: StudyDirectory, finals: StudyDirectory, tmp_path: Path
+) -> None:
+    kept = shutil.copytree(search.path, tmp_path / "search") / "finals" / "config.yaml"
+    entrants = finals_config(search.path).entrants.values()
+    finalist = next(entrant for entrant in entrants if entrant.role is Role.FINALIST)
+    text = kept.read_text(encoding="utf-8")
+    kept.write_text(text.replace(f"trial: {finalist.trial}\n", "trial: 99\n"), encoding="utf-8")
+    with pytest.raises(
+        StudyError, match=r"has gone on since, and .* is not among those in .*: move that"
+    ):
+        finals_config(tmp_path / "search")
+
+
 def test_interrupted_finals_end_with_the_same_values(
     search: StudyDirectory, finals: StudyDirectory, workers: Any, tmp_path: Path
 ) -> None:
@@ -355,8 +369,6 @@ def test_finals_need_a_finished_search_with_its_baseline(
 
 
 def _copied(search: StudyDirectory, target: Path) -> Path:
-    import shutil
-
     shutil.copytree(search.path, target, ignore=shutil.ignore_patterns("finals"))
     return target
 
