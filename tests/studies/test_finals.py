@@ -166,9 +166,7 @@ def test_finals_of_a_search_that_went_on_are_told_from_new_ones(
     finalist = next(entrant for entrant in entrants if entrant.role is Role.FINALIST)
     text = kept.read_text(encoding="utf-8")
     kept.write_text(text.replace(f"trial: {finalist.trial}\n", "trial: 99\n"), encoding="utf-8")
-    with pytest.raises(
-        StudyError, match=r"has gone on since, and .* is not among those in .*: move that"
-    ):
+    with pytest.raises(StudyError, match=r"has gone on since, and .* is not among those in .*: move that"):
         finals_config(tmp_path / "search")
 
 
