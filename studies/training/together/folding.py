@@ -65,6 +65,19 @@ def kernels_of(model: LanguageModel) -> str:
     return " ".join(f"{rule.backend} {rule.chunk_size} {rule.memory}" for rule in rules)
 
 
+class _Mapped(torch.autograd.Function):
+    """What is called under `torch.func.vmap` alone: a subclass says its form over replicas, and no other is made."""
+
+    @staticmethod
+    def forward(*given: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A single replica has no need of this."""
+        raise NotImplementedError("what is folded runs under torch.func.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Gradients are those of what the mapped form calls."""
+
+
 class FoldedRule:
     """A compiled rule whose calls may be mapped over replicas."""
 
@@ -79,17 +92,8 @@ class FoldedRule:
         return Result(output, output.new_empty(0))
 
 
-class _Recalled(torch.autograd.Function):
-    """(rule, names, tensors...) -> output [B, T, HV, V]; only its mapped form is made."""
-
-    @staticmethod
-    def forward(compiled: CompiledRule, names: tuple[str, ...], *tensors: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A single replica has no need of this."""
-        raise NotImplementedError("a folded rule runs under torch.func.vmap alone")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Gradients are those of what the mapped form calls."""
+class _Recalled(_Mapped):
+    """(rule, names, tensors...) -> output [B, T, HV, V]"""
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -159,17 +163,8 @@ def _gated(o: Tensor, gate: Tensor | None, weight: Tensor, eps: float, kind: str
     return cast(Tensor, cast(Any, _GatedNorm).apply(o, gate, weight, eps, kind, out))
 
 
-class _GatedNorm(torch.autograd.Function):
-    """(o [..., N], gate or None, weight [N], eps, gate's kind, dtype) -> [..., N]; only its mapped form is made."""
-
-    @staticmethod
-    def forward(*given: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A single replica has no need of this."""
-        raise NotImplementedError("a folded norm runs under torch.func.vmap alone")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Gradients are those of what the mapped form calls."""
+class _GatedNorm(_Mapped):
+    """(o [..., N], gate or None, weight [N], eps, gate's kind, dtype) -> [..., N]"""
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -202,17 +197,8 @@ def _whole_of(convolution: ShortConvolution) -> Callable[[Tensor, tuple[int, ...
     return whole
 
 
-class _Whole(torch.autograd.Function):
-    """(x [B, T, C], weight [C, W], bias [C] or None, sizes) -> [B, T, n] of each size; only its mapped form is made."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A single replica has no need of this."""
-        raise NotImplementedError("a folded convolution runs under torch.func.vmap alone")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Gradients are those of what the mapped form calls."""
+class _Whole(_Mapped):
+    """(x [B, T, C], weight [C, W], bias [C] or None, sizes) -> [B, T, n] of each size"""
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -231,17 +217,8 @@ class _Whole(torch.autograd.Function):
         return calls.convolution(rows, filters, shift, sizes), (2,) * len(sizes)
 
 
-class _Normal(torch.autograd.Function):
-    """(x [..., N], eps) -> x over its root mean square; only its mapped form is made."""
-
-    @staticmethod
-    def forward(x: Tensor, eps: float | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A single replica has no need of this."""
-        raise NotImplementedError("a folded norm runs under torch.func.vmap alone")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Gradients are those of what the mapped form calls."""
+class _Normal(_Mapped):
+    """(x [..., N], eps) -> x over its root mean square"""
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int, None], x: Tensor, eps: float | None) -> tuple[Tensor, int]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -250,17 +227,8 @@ class _Normal(torch.autograd.Function):
         return F.rms_norm(rows, rows.shape[-1:], None, eps), 0
 
 
-class _Convolved(torch.autograd.Function):
-    """(x [B, C, T], weight [C, 1, W], bias [C] or None) -> [B, C, T - W + 1]; only its mapped form is made."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A single replica has no need of this."""
-        raise NotImplementedError("a folded convolution runs under torch.func.vmap alone")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Gradients are those of what the mapped form calls."""
+class _Convolved(_Mapped):
+    """(x [B, C, T], weight [C, 1, W], bias [C] or None) -> [B, C, T - W + 1]"""
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
