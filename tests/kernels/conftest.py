@@ -1,5 +1,6 @@
 """Triton is first imported ready for its interpreter where there is no CUDA device; tests of kernels ask for it."""
 
+from collections import Counter
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -54,3 +55,11 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> torch.device:
         return torch.device("cuda")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     return torch.device("cpu")
+
+
+@pytest.fixture
+def collected(request: pytest.FixtureRequest) -> Counter[str]:
+    """How many cases each test of the file has, whichever of them were asked for."""
+    module = request.node.getparent(pytest.Module)
+    assert module is not None
+    return Counter(item.originalname for item in module.collect() if isinstance(item, pytest.Function))
