@@ -80,7 +80,7 @@ def _named_rules() -> dict[str, Rule]:
 def _compiling(nodeid: str) -> float:
     """Roughly the seconds that a core compiles for a case. A rule drawn at random has up to four steps, any decays."""
     test, rule, dtype = _kernels(nodeid)
-    wider = 1.0 if dtype == "torch.bfloat16" else 2.5
+    wider = 1.0 if dtype == "torch.bfloat16" else 1.5
     if rule is None:
         return 50 * wider if "random" in test or "long" in test else 0.0
     form = lower(rule)

@@ -98,4 +98,4 @@ def _is(operand: Operand, kind: str) -> bool:
 def _broken(found: Outcome, expected: Outcome) -> int:
     pairs = [(found.output, expected.output), (found.state, expected.state)]
     pairs += [(gradient, expected.gradients[name]) for name, gradient in found.gradients.items()]
-    return sum(int((~x.isfinite() & y.isfinite()).sum()) for x, y in pairs)
+    return sum(int((~x.isfinite().to(y.device) & y.isfinite()).sum()) for x, y in pairs)
