@@ -58,6 +58,7 @@ def test_kernels_agree_at_two_chunk_sizes(rule: Rule, interpreted: torch.device)
     conforms(interpreted, rule, AGREEMENT, sizes(rule, batch=1, chunks=(16, 32)))
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered in matmul:RuntimeWarning")  # in entries that a mask leaves out
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("rule", NAMED.values(), ids=lambda rule: rule.name)
 def test_kernels_conform(rule: Rule, name: str, interpreted: torch.device) -> None:
