@@ -22,8 +22,8 @@ from archsearch.studies.design.entrants import SEED, enqueued, entrant_points, e
 from archsearch.studies.design.plan import Plan
 from archsearch.studies.design.points import Candidate
 from archsearch.studies.design.rates import at_other_rates
-from archsearch.studies.engine.driver import Limits, Patience
 from archsearch.studies.engine.importing import imported_from
+from archsearch.studies.engine.limits import Limits, Patience
 from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files import records
 from archsearch.studies.files.board import check_tensorboard

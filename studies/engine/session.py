@@ -12,8 +12,15 @@ from archsearch.errors import ClusterLostError, StudyError
 from archsearch.holes import Choose
 from archsearch.report.words import counted
 from archsearch.studies.design.plan import Plan, begin_or_compare
-from archsearch.studies.engine.driver import Driver, Limits, Patience, Point
+from archsearch.studies.engine.attempts import Attempts
+from archsearch.studies.engine.deciding import Deciding
+from archsearch.studies.engine.driver import Driver
+from archsearch.studies.engine.endings import Endings
+from archsearch.studies.engine.limits import Limits, Patience
+from archsearch.studies.engine.losses import Losses
+from archsearch.studies.engine.proposing import Point, Proposer
 from archsearch.studies.engine.signals import terminable
+from archsearch.studies.engine.tried import Tried
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.lock import Lock, driver_lock
@@ -50,8 +57,8 @@ def carry_out(
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
     if the study asks something else or is damaged. on_look: called each time the driver looks at the files.
-    companions, replicate, taken_over: see `Driver`. imported: choices of trials of an older study, proposed after the
-    baselines. force_unlock: take the study from a driver that is not known to live.
+    companions, replicate: see `Proposer`. taken_over: see `Driver`. imported: choices of trials of an older study,
+    proposed after the baselines. force_unlock: take the study from a driver that is not known to live.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
     holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
     """
@@ -97,21 +104,18 @@ def carry_out(
                 proposals.enqueue(choices, IMPORT)
             workers = executor()
             stack.callback(workers.close)
+            tried, waits = Tried(), patience or Patience()
             driver = Driver(
                 directory=directory,
                 proposals=proposals,
-                rungs=rungs,
-                executor=workers,
-                resolve=resolve,
-                suggest=suggest,
-                objectives=plan.objectives,
+                proposer=Proposer(directory, proposals, tried, resolve, suggest, companions, replicate),
+                attempts=Attempts(directory, workers, waits),
+                losses=Losses(waits),
+                deciding=Deciding(directory, rungs, tried, plan.rungs.free_pass_every, announce),
+                endings=Endings(directory, proposals, rungs, plan.objectives, announce),
                 limits=limits,
-                free_pass_every=plan.rungs.free_pass_every,
-                patience=patience or Patience(),
                 announce=announce,
                 on_look=lambda: _look(lock, on_look),
-                companions=companions,
-                replicate=replicate,
                 taken_over=taken_over,
             )
             stack.enter_context(terminable())

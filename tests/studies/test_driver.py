@@ -15,7 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from archsearch.errors import RuleError, StudyError
 from archsearch.holes import Choose, OneOf
-from archsearch.studies.engine.driver import BugError, Patience
+from archsearch.studies.engine.endings import BugError
+from archsearch.studies.engine.limits import Patience
 from archsearch.studies.evidence.rows import read_evidence
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import read_decisions
