@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from archsearch.studies.engine.tried import Tried
 from archsearch.studies.files.directory import Measurement, StudyDirectory
-from archsearch.studies.files.origins import PROPOSAL
+from archsearch.studies.files.origins import BASELINE, ENTRANT, IMPORT, PROPOSAL
 from archsearch.studies.search.rungs import Rungs
+
+ASKED_FOR = ((BASELINE, "a baseline"), (ENTRANT, "an entrant"), (IMPORT, "a trial of an older study"))
+"""What somebody asked for by name, no sampler, and what a decision calls it: it is never stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,9 @@ class Deciding:
 
     def _pardon(self, number: int) -> str | None:
         """Why a trial may not be stopped, if it may not."""
-        if self.tried.origin(number) != PROPOSAL:
-            return "a baseline"
+        origin = self.tried.origin(number)
+        if origin != PROPOSAL:
+            return next(what for kind, what in ASKED_FOR if origin.startswith(kind))
         if self.free_pass_every and self.tried.leader(number) % self.free_pass_every == self.free_pass_every - 1:
             return "a free pass"
         return None

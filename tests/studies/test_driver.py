@@ -83,6 +83,14 @@ def test_baselines_run_first_and_are_never_stopped(run: Run, tmp_path: Path) -> 
     assert all(not d.stop for d in read_decisions(tmp_path / "study/rungs.jsonl") if d.trial == 0)
 
 
+def test_what_is_imported_is_never_stopped_and_not_called_a_baseline(run: Run, tmp_path: Path) -> None:
+    bad = [{"kind": "up", "kind=up/order": order} for order in (5, 6, 7, 8)]
+    run(trials=3, imported=bad)
+    decisions = read_decisions(tmp_path / "study/rungs.jsonl")
+    kinds = {told(tmp_path / "study")[d.trial].user_attrs["origin"]: d for d in decisions if d.rank == d.peers - 1}
+    assert not kinds["import"].stop and kinds["import"].reason == "a trial of an older study"
+
+
 def test_a_stopped_trial_says_how_far_it_came(run: Run, tmp_path: Path) -> None:
     run(trials=14)
     stopped = {d.trial: d for d in read_decisions(tmp_path / "study/rungs.jsonl") if d.stop}
