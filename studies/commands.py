@@ -24,6 +24,7 @@ from archsearch.report.words import counted
 from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.engine.checking import check_study
 from archsearch.studies.engine.run import run_study
+from archsearch.studies.engine.session import force_unlocking
 from archsearch.studies.engine.single import read_trial, run_trial
 from archsearch.studies.evidence.aa import Setting, simulate
 from archsearch.studies.evidence.conclusions import Conclusions, conclude
@@ -35,7 +36,7 @@ from archsearch.studies.evidence.status import Status, read_status
 from archsearch.studies.evidence.wording import shown, spoken
 from archsearch.studies.export import export_and_check
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.files.lock import is_held
+from archsearch.studies.files.lock import is_held, slow_to_leave
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
 from archsearch.studies.report.check_page import print_check
@@ -50,6 +51,9 @@ WIDTH = 120
 
 SECONDS_BETWEEN_LINES = 20.0
 """Between two lines of progress."""
+
+SECONDS_BEFORE_WORDS = 30.0
+"""That a driver has to stop before it is told what is waited for."""
 
 BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate", "reason")
 """Columns of the ranking that a terminal shows, beside the objectives."""
@@ -204,7 +208,13 @@ def stop(directory: str, *, now: bool) -> None:
         return
     home.ask_to_stop(now=now)
     console.print("Asked to stop; the running trials go on to their next checkpoints." if not now else "Asked to stop.")
+    began, told = time.monotonic(), False
     while is_held(home.lock):
+        waited = time.monotonic() - began
+        if waited > SECONDS_BEFORE_WORDS and not told:
+            told = True
+            again, taking = f"archsearch study stop --now {quote(directory)}", force_unlocking(home)
+            console.print(slow_to_leave(home.lock, waited, now=now, stop=again, command=taking))
         time.sleep(SECONDS_BETWEEN_LOOKS)
     console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {quote(directory)}")
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from archsearch.studies.engine.limits import Patience
-from archsearch.studies.files.outcomes import CrowdedOut, Outcome
+from archsearch.studies.files.outcomes import CrowdedOut, DiskFull, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,10 @@ class Losses:
 
     def lost(self, number: int, cause: str, tokens: int) -> Again | GivenUp:
         """After an attempt that was lost at so many tokens: again, later each time; given up after too many losses
-        without progress.
+        without progress. DiskFull, for no other attempt could write either.
         """
+        if cause.startswith(DiskFull.__name__):
+            raise DiskFull(cause.removeprefix(f"{DiskFull.__name__}: "))
         if cause.startswith(CrowdedOut.__name__):
             told = f"trial {number} ran out of memory on a shared GPU; it is begun again alone"
             return Again(alone=True, told=told)

@@ -25,10 +25,11 @@ from archsearch.studies.files import records
 from archsearch.studies.files.directory import Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.lock import Lock, driver_lock
 from archsearch.studies.files.origins import IMPORT
+from archsearch.studies.files.outcomes import DiskFull, full_disk
 from archsearch.studies.search.proposals import STUDY_NAME, Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.samplers import SamplerKind, grid
-from archsearch.studies.search.storage import JOURNAL, is_there, open_storage, without_password
+from archsearch.studies.search.storage import JOURNAL, is_full, is_there, open_storage, without_password
 from archsearch.studies.workers.executor import Executor, WorkersLost
 
 
@@ -69,8 +70,7 @@ def carry_out(
             raise _unknown(directory, without_password(storage), 0)
         open_storage(storage, directory.journal).close()  # a wrong URL is told of before anything is written
     _make(directory)
-    way_out = f"archsearch study resume --force-unlock {quote(str(directory.path))}"
-    with driver_lock(directory.lock, force=force_unlock, command=way_out) as lock:
+    with driver_lock(directory.lock, force=force_unlock, command=force_unlocking(directory)) as lock:
         fresh = not directory.exists()
         if fresh:
             on_begin()
@@ -124,6 +124,11 @@ def carry_out(
         return not driver.stopped
 
 
+def force_unlocking(directory: StudyDirectory) -> str:
+    """What a user calls who knows that a study's driver is gone."""
+    return f"archsearch study resume --force-unlock {quote(str(directory.path))}"
+
+
 def _look(lock: Lock, on_look: Callable[[], None]) -> None:
     """Leave if another driver took the study by force."""
     lock.check()
@@ -132,11 +137,18 @@ def _look(lock: Lock, on_look: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]:
-    """A database or a cluster that is lost on the way."""
+    """A database or a cluster that is lost on the way, or a disk that takes no more."""
     resume = f"archsearch study resume {quote(str(directory.path))}"
     try:
         yield
+    except (OSError, DiskFull) as error:
+        full = full_disk(error)
+        if full is None:
+            raise
+        raise _no_room(str(full), resume) from error
     except StorageInternalError as error:
+        if is_full(error):
+            raise _no_room(f"storage {without_password(storage)} has none", resume) from error
         raise StudyError(
             f"storage {without_password(storage)} no longer answers; what has ended stands in {directory.path}: "
             f"go on with {resume}"
@@ -146,6 +158,12 @@ def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]
         if error.elsewhere:
             way = f"start a cluster and {way} resources.ray_address=HOST:PORT"
         raise ClusterLostError(f"{error}; nothing is lost: {way}") from error
+
+
+def _no_room(what: str, resume: str) -> StudyError:
+    return StudyError(
+        f"a study needs room to write; {what}; nothing is lost: free some space, then go on with {resume}"
+    )
 
 
 def _make(directory: StudyDirectory) -> None:

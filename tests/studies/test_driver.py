@@ -206,7 +206,7 @@ def test_the_machines_fault_is_tried_again_and_teaches_nothing(run: Run, toy: Mo
     def body(clerk: Clerk) -> Facts:
         if clerk.attempt < 3 and clerk.number == 1:
             lost.append(clerk.attempt)
-            raise OSError(28, "No space left on device")
+            raise OSError(5, "Input/output error")
         return toy.ToyBody(0.0)(clerk)
 
     run(body, trials=3)
