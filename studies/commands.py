@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from archsearch.dsl import parse_rule
-from archsearch.errors import ArchsearchError, StudyError, StudyLockedError
+from archsearch.errors import ArchsearchError, ClusterLostError, DiskFullError, StudyError, StudyLockedError
 from archsearch.lowering.display import equation
 from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
@@ -104,7 +104,7 @@ def asked_in(source: str) -> Generator[None]:
         yield
     except ArchsearchError as error:
         said = str(error)
-        if source in said or isinstance(error, StudyLockedError):
+        if source in said or isinstance(error, StudyLockedError | ClusterLostError | DiskFullError):
             raise
         raise type(error)(f"{said} (in {source})") from error
 

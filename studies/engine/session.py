@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.exceptions import StorageInternalError
 
-from archsearch.errors import ClusterLostError, StudyError
+from archsearch.errors import ClusterLostError, DiskFullError, StudyError
 from archsearch.holes import Choose
 from archsearch.report.words import counted
 from archsearch.studies.design.plan import Plan, begin_or_compare
@@ -61,7 +61,8 @@ def carry_out(
     companions, replicate: see `Proposer`. taken_over: see `Driver`. imported: choices of trials of an older study,
     proposed after the baselines. force_unlock: take the study from a driver that is not known to live.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
-    holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
+    holds something else or cannot be written, or the storage is another study's or does not answer; DiskFullError,
+    ClusterLostError, BugError.
     """
     points = grid(resolve, plan.sampler, plan.seed) if plan.sampler.kind is SamplerKind.GRID else None
     _check_own(directory)
@@ -160,8 +161,8 @@ def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]
         raise ClusterLostError(f"{error}; nothing is lost: {way}") from error
 
 
-def _no_room(what: str, resume: str) -> StudyError:
-    return StudyError(
+def _no_room(what: str, resume: str) -> DiskFullError:
+    return DiskFullError(
         f"a study needs room to write; {what}; nothing is lost: free some space, then go on with {resume}"
     )
 

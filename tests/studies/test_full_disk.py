@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from optuna.exceptions import StorageInternalError
 
-from archsearch.errors import StudyError
+from archsearch.errors import DiskFullError
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome, Unbuildable, classify, full_disk
@@ -66,7 +66,7 @@ def test_a_full_disk_ends_the_driver_in_one_line_and_nothing_is_lost(
 ) -> None:
     run("whole")
     records.watch = disk = Disk(name, count)
-    with pytest.raises(StudyError) as error:
+    with pytest.raises(DiskFullError) as error:
         run("study")
     study = tmp_path / "study"
     assert str(error.value) == (
