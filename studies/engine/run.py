@@ -320,7 +320,6 @@ def local_workers(config: StudyConfig) -> Executor:
 def ray_workers(config: StudyConfig) -> Executor:
     """Ray actors that train, on this machine or the cluster that the configuration names."""
     from archsearch.studies.workers.body import TrainingBody
-    from archsearch.studies.workers.ray_crews import RayCrews
     from archsearch.studies.workers.ray_executor import RayExecutor
 
     def body(given: Resources) -> TrainingBody:
@@ -334,5 +333,4 @@ def ray_workers(config: StudyConfig) -> Executor:
         return GroupExecutor(
             lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0, resources.shard), resources
         )
-    together = members(resources, resources.gpus or 0.0)
-    return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)
+    return RayExecutor(body, resources, members(resources, resources.gpus or 0.0))

@@ -195,9 +195,9 @@ def test_shares_that_no_process_can_take_are_refused() -> None:
 
 
 def test_an_actor_of_ray_carries_one_crew_after_another(tmp_path: Path) -> None:
-    from archsearch.studies.workers.ray_crews import RayCrews
+    from archsearch.studies.workers.ray_executor import RayExecutor
 
-    crews = RayCrews(lambda given: TrainingBody(given.cpus), Resources(gpus=0.0), together=2)
+    crews = RayExecutor(lambda given: TrainingBody(given.cpus), Resources(gpus=0.0), together=2)
     try:
         assignments = study(tmp_path, four())
         for pair in (assignments[:2], assignments[2:]):
