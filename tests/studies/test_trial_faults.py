@@ -1,4 +1,4 @@
-"""Whose fault the end of a trial was: the rule's teaches the sampler, the machine's is tried again, ours ends the study."""
+"""Whose fault a trial's end was: the rule's teaches the sampler, the machine's is tried again, ours ends the study."""
 
 import math
 from collections.abc import Mapping
