@@ -65,7 +65,7 @@ class _Journal(BaseJournalBackend):
 
     def flush(self) -> None:
         """Put every line so far on disk."""
-        with open(self._path, "ab") as file:
+        with records.naming(self._path), open(self._path, "ab") as file:
             os.fsync(file.fileno())
 
 
