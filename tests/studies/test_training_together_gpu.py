@@ -83,3 +83,20 @@ def test_lanes_of_a_group_do_not_see_each_other() -> None:
     assert beside.lanes[1].fault and not beside.lanes[0].fault
     for lane in (0, 2):
         assert all(torch.equal(alone[lane][name], other[lane][name]) for name in alone[lane])
+
+
+@pytest.mark.parametrize("rule", ["gated_delta_net", "kda"])
+def test_replayed_passes_of_an_evaluation_have_the_logits_of_eager_ones(rule: str) -> None:
+    plans = [planned(rule, seed, 1e-2, Precision.AUTO) for seed in range(3)]
+    stack = stacked(plans, graphs=True)
+    most = torch.randint(256, (128, 128))
+    with torch.no_grad():
+        eager = stack.logits(most).clone()
+        stack.prepare()
+        assert torch.equal(stack.logits(most), eager)
+        torch.testing.assert_close(stack.logits(most[:7]), eager[:, :7], rtol=2e-2, atol=2e-2)
+    stack.advance(STEPS)
+    moved = stack.logits(most)
+    assert not torch.equal(moved, eager)
+    stack.close()
+    assert torch.equal(stack.logits(most), moved)
