@@ -150,8 +150,8 @@ class State:
 
 
 def write_trial(plan: Plan, checkpoints: Path, state: State) -> None:
-    """Keep a state as the newest checkpoint, of a trial that is over without the optimiser's moments, which nothing reads
-    any more and which are two thirds of it. CheckpointError if the disk is full.
+    """Keep a state as the newest checkpoint; of a trial that is over without the optimiser's moments, two thirds of it,
+    which nothing reads any more. CheckpointError if the disk is full.
     """
     tensors = {
         f"{task}/{name}": tensor
