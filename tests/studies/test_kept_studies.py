@@ -35,7 +35,7 @@ def test_the_kept_studies_train_what_may_be_one_model_together() -> None:
     slots, grid = family.resources.concurrent or 0, len(family.learning_rates)
     assert slots % grid == 0 and slots >= grid * len(
         family.baselines
-    )  # whole structures, the baselines among the first
+    )  # whole structures, baselines at once
     for config in (rates, family):
         assert round(1 / (config.resources.gpus or 1)) == config.resources.concurrent
 
