@@ -31,8 +31,8 @@ from archsearch.studies.evidence.conclusions import Conclusions, conclude
 from archsearch.studies.evidence.finals import aa_config, check_alone, finals_config
 from archsearch.studies.evidence.pareto import places
 from archsearch.studies.evidence.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
-from archsearch.studies.evidence.rows import Evidence, read_evidence
-from archsearch.studies.evidence.status import Status, read_status
+from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
+from archsearch.studies.evidence.status import Status, ended, read_status, wanted_of
 from archsearch.studies.evidence.wording import shown, spoken
 from archsearch.studies.export import export_and_check
 from archsearch.studies.files.directory import StudyDirectory
@@ -41,7 +41,7 @@ from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
 from archsearch.studies.report.check_page import print_check
 from archsearch.studies.report.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
-from archsearch.studies.report.study_page import ranking_table, write_report
+from archsearch.studies.report.study_page import keep_report, ranking_table, write_report
 from archsearch.studies.report.verdict_page import aa_lines, pareto_table, verdict_table
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
@@ -234,9 +234,13 @@ def best(directory: str, *, json: bool) -> None:
     console.print(f"Next: archsearch study report {quote(directory)}")
 
 
-def report(directory: str) -> None:
-    """Write the report and print its path."""
-    console.print(f"Report: {write_report(StudyDirectory(Path(directory)))}")
+def report(directory: str, keep: str | None = None) -> None:
+    """Write the report and print its path. keep: where its page and tables are written too, to outlive the study."""
+    study = StudyDirectory(Path(directory))
+    console.print(f"Report: {write_report(study)}")
+    if keep is not None:
+        files = keep_report(study, Path(keep))
+        console.print(f"Kept: {counted(len(files), 'file')} in {keep}")
 
 
 def export(source: str, target: str, *, overwrite: bool, name: str | None) -> None:
@@ -293,20 +297,33 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
         return
     evidence = read_evidence(directory)
     concluded = conclude(evidence)
+    have, wanted = len(ended(evidence)), wanted_of(directory, evidence, config)
     if concluded is not None:
         _print_conclusions(concluded, evidence)
-        page = write_report(directory)
-        console.print(f"Report: {page}")
+    else:
+        _print_ranking(evidence)
+    page = write_report(directory)
+    console.print(f"Report: {page}")
+    if have < wanted:
+        console.print(f"The time was over after {have} of {wanted} trials. Go on with: archsearch study resume {place}")
+        return
+    if concluded is not None:
         console.print(f"Next: open {quote(str(page))}, which says what these verdicts rest on")
         return
-    _print_ranking(evidence)
-    console.print(f"Report: {write_report(directory)}")
     if evidence.winner is not None:
-        export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
+        _export_winner(directory, evidence.winner)
     if config.baselines:
         console.print(f"Next, on {config.seeds.finals} fresh seeds, who won: archsearch study finals {place}")
     if not directory.is_spent():
         console.print(f"Or, for more trials: archsearch study resume {place} trials={2 * config.trials or 8}")
+
+
+def _export_winner(directory: StudyDirectory, winner: Row) -> None:
+    """Write the winner's module, if its checkpoint lies here: a study may travel without its checkpoints."""
+    if not (directory.trial(winner.number).checkpoints / "latest.json").exists():
+        console.print(f"Not exported: the checkpoint of trial {winner.number} is not here, where it did not end")
+        return
+    export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
 
 
 def _introduce(config: StudyConfig) -> None:

@@ -143,8 +143,15 @@ def best(directory: Directory, *, json: Json = False) -> None:
 
 
 @app.command(epilog="Example: archsearch study report runs/quickstart")
-def report(directory: Directory) -> None:
+def report(
+    directory: Directory,
+    *,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="DIRECTORY", help="Also write page and tables there, the tables as Markdown and CSV."),
+    ] = None,
+) -> None:
     """Write the report: one HTML file that needs no network."""
     from archsearch.studies import commands
 
-    commands.report(directory)
+    commands.report(directory, keep)

@@ -5,7 +5,8 @@
       65536.json           the rest, and the SHA-256 of the tensors' file
       latest.json          {"tokens": 65536}, moved into place last of all
 
-A file is written beside its place, flushed, and moved there. The newest two checkpoints are kept.
+A file is written beside its place, flushed, and moved there. The newest two checkpoints are kept; that of a trial that
+is over holds no moments of an optimiser.
 """
 
 import contextlib

@@ -184,6 +184,13 @@ def test_the_grid_runs_as_a_study_and_in_a_plain_loop() -> None:
     assert lines[-1].startswith("delta_net in a plain loop: ")
 
 
+def test_a_plain_loop_whose_time_is_over_says_how_many_trials_it_had() -> None:
+    told: list[str] = []
+    found = measure_rule(GRID, "delta_net", 3, "cpu", seconds=0.0, tell=told.append)
+    assert (found["trials"], found["steps"]) == (1, GRID.steps)
+    assert told[-1].startswith("delta_net: trial 1 of 3, ") and len(told) == 3
+
+
 def test_shares_that_no_process_can_take_are_refused() -> None:
     with pytest.raises(StudyError, match="needs one GPU at most"):
         LocalExecutor(Resources(gpus=2.0), devices=2)
