@@ -33,9 +33,7 @@ def test_the_kept_studies_train_what_may_be_one_model_together() -> None:
     rates, family = (read_config(StudyConfig, CONFIGS / f"{name}.yaml") for name in ("rates", "delta-family"))
     assert rates.resources.together == len(rates.learning_rates) * rates.seeds.finals
     slots, grid = family.resources.concurrent or 0, len(family.learning_rates)
-    assert slots % grid == 0 and slots >= grid * len(
-        family.baselines
-    )  # whole structures, baselines at once
+    assert slots % grid == 0 and slots >= grid * len(family.baselines)  # whole structures, baselines at once
     for config in (rates, family):
         assert round(1 / (config.resources.gpus or 1)) == config.resources.concurrent
 
