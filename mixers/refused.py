@@ -49,12 +49,14 @@ class OfAPattern:
 
 REFUSED: Mapping[str, NotAffine | NotHere | OfAPattern] = {
     "attention": OfAPattern("attention", "softmax attention"),
+    "window": OfAPattern("window", "softmax attention over the last model.window tokens"),
     "sliding_window": OfAPattern("window", "softmax attention over the last model.window tokens"),
     "mla": OfAPattern("mla", "multi-head latent attention, arXiv 2405.04434"),
     "mamba": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
     "s6": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
     "griffin": OfAPattern("griffin", "RG-LRU in Griffin's recurrent block, arXiv 2402.19427"),
     "rg_lru": OfAPattern("griffin", "RG-LRU in Griffin's recurrent block, arXiv 2402.19427"),
+    "conv": OfAPattern("conv", "a short convolution times a linear map, arXiv 2312.04927"),
     "ttt_linear": NotAffine("the written error", "a LayerNorm inside the inner loss", "arXiv 2407.04620"),
     "ttt_mlp": NotAffine("the written error", "the hidden layer of an MLP memory", "arXiv 2407.04620"),
     "titans": NotAffine("the gradient that is written", "the hidden layer of an MLP memory", "arXiv 2501.00663"),
@@ -118,7 +120,17 @@ REFUSED: Mapping[str, NotAffine | NotHere | OfAPattern] = {
     "gsa": NotHere(
         "it reads one state, takes a softmax, and reads a second one",
         "gla is one of its two passes",
-        "GSA and Raven; arXiv 2409.07146",
+        "GSA, arXiv 2409.07146",
+    ),
+    "raven": NotHere(
+        "it reads one state, takes a softmax, and reads a second one",
+        "gla is one of its two passes",
+        "Raven, slots as in GSA",
+    ),
+    "performer": NotHere(
+        "its feature map exp(w x - x.x / 2) of random w is none that a layer has",
+        "linear_attention is its rule: call it with q and k mapped",
+        "arXiv 2009.14794",
     ),
 }
 """By the name under which each is known."""

@@ -161,7 +161,12 @@ def verify(form: NormalForm) -> NormalForm:
 
 def text(expression: Expression) -> str:
     """An expression as text; zero is `0`."""
-    return " + ".join(_term_text(term) for term in expression) or "0"
+    whole = ""
+    for term in expression:
+        part = _term_text(term)
+        sign = "-" if part.startswith("-") else "+"
+        whole += f" {sign} {part.removeprefix('-')}" if whole else part
+    return whole or "0"
 
 
 def scaled(expression: Expression, factor: Expression) -> Expression:
@@ -234,7 +239,9 @@ def _verify_normaliser(form: NormalForm) -> None:
 
 def _term_text(term: Term) -> str:
     names = [gate.name for gate in term.gates] + ([term.vector.name] if term.vector else [])
-    return " ".join(names if term.coefficient == 1.0 and names else [f"{term.coefficient:g}", *names])
+    if names and abs(term.coefficient) == 1.0:
+        return ("-" if term.coefficient < 0 else "") + " ".join(names)
+    return " ".join([f"{term.coefficient:g}", *names])
 
 
 def _read_text(read: Read) -> str:

@@ -31,7 +31,7 @@ GREEK = {
 }
 COMMANDS = {"eps": "varepsilon", "lam": "lambda"}
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 PRIMES = 3
 """States inside a token that are written with primes; where there are more, all are numbered."""
 
@@ -40,6 +40,7 @@ class Notation(ABC):
     """Text for the parts of an equation."""
 
     minus: str
+    times: str
     hadamard: str
     identity = "I"
     before: str
@@ -59,7 +60,7 @@ class Notation(ABC):
 
     @abstractmethod
     def power(self, text: str, exponent: int) -> str:
-        """`text` to a power above 1."""
+        """`text` to a whole power."""
 
     @abstractmethod
     def exp(self, text: str) -> str:
@@ -82,8 +83,13 @@ class Notation(ABC):
         """`text` over the larger of abs(n), what it is for values of 1, and `least`."""
 
     def number(self, value: float) -> str:
-        """A number with six significant digits."""
-        return f"{value:.6g}".replace("-", self.minus)
+        """A number with six significant digits; very small and large ones with a power of ten."""
+        digits, _, exponent = f"{value:.6g}".partition("e")
+        shown = digits.replace("-", self.minus)
+        if not exponent:
+            return shown
+        ten = self.power("10", int(exponent))
+        return f"{shown.removesuffix('1')}{ten}" if abs(float(digits)) == 1 else f"{shown} {self.times} {ten}"
 
     def product(self, *factors: str) -> str:
         """Factors side by side."""
@@ -132,6 +138,7 @@ class Unicode(Notation):
     """For terminals, tables and pages."""
 
     minus = "−"
+    times = "·"
     hadamard = "⊙"
     before = "Sₜ₋₁"
     after = "Sₜ"
@@ -180,6 +187,7 @@ class Latex(Notation):
     """For papers."""
 
     minus = "-"
+    times = r"\cdot"
     hadamard = r"\odot"
     before = "S_{t-1}"
     after = "S_t"

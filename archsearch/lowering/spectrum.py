@@ -247,8 +247,10 @@ def _step(form: NormalForm, index: int, products: list[Array]) -> Step:
 def _product(row: Row) -> str:
     """a.b as text, the strength in front."""
     taken = factored(row)
-    strength = "" if taken.strength == Term(1.0, (), None) else UNICODE.expression((taken.strength,))
-    return f"{UNICODE.product(strength, UNICODE.atom(taken.residual))}·{UNICODE.atom(row.write)}"
+    size = Term(abs(taken.strength.coefficient), taken.strength.gates, None)
+    strength = "" if size == Term(1.0, (), None) else UNICODE.expression((size,))
+    sign = UNICODE.minus if taken.strength.coefficient < 0 else ""
+    return f"{sign}{UNICODE.product(strength, UNICODE.atom(taken.residual))}·{UNICODE.atom(row.write)}"
 
 
 def _share(found: list[NDArray[np.bool_]]) -> float:

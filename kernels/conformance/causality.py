@@ -33,20 +33,27 @@ def future_does_not_leak(setting: Setting) -> Verdict:
     """
     chunk = setting.chunk_sizes[0]
     edge, inside = chunk - 1, chunk + chunk // 2
-    verdicts = [*_changed_after(setting, edge), *_changed_after(setting, inside)]
+    verdicts = _changed_after(setting, edge, _unchanged(setting, edge))
+    before = _unchanged(setting, inside)
+    verdicts += _changed_after(setting, inside, before)
     return worst(
-        NAME, verdicts if setting.form.decay_kind != "channel" else [*verdicts, *_strengthened(setting, inside)]
+        NAME, verdicts if setting.form.decay_kind != "channel" else [*verdicts, *_strengthened(setting, inside, before)]
     )
 
 
-def _changed_after(setting: Setting, last: int) -> list[Verdict]:
+def _unchanged(setting: Setting, last: int) -> Outcome:
+    """What is compared with: the decays of channels are weak."""
+    inputs, _ = _drawn(setting, last)
+    return differentiate(setting.compiled(), _weak(setting, inputs) if setting.form.decay_kind == "channel" else inputs)
+
+
+def _changed_after(setting: Setting, last: int, before: Outcome) -> list[Verdict]:
     """Everything, a little and a hundredfold; the decays of channels stay weak."""
     limit, place, kept = LEAK[setting.dtype], f"tokens after {last} changed", _named(setting, Kind.SIGN)
     inputs, later = _drawn(setting, last)
     if setting.form.decay_kind == "channel":
         inputs, later = _weak(setting, inputs), _weak(setting, later)
         place, kept = f"{place} among weak decays", kept | _named(setting, Kind.LOG_DECAY)
-    before = differentiate(setting.compiled(), inputs)
     small = differentiate(setting.compiled(), inputs.mapped(_changed(last, 1.001, inputs, kept)))
     large = differentiate(setting.compiled(), inputs.mapped(_changed(last, 100.0, later, kept)))
     little, much = _moved(small, before, last), _moved(large, before, last)
@@ -58,8 +65,10 @@ def _changed_after(setting: Setting, last: int) -> list[Verdict]:
     ]
 
 
-def _strengthened(setting: Setting, last: int) -> list[Verdict]:
-    """Everything a hundredfold, after a decay that is strong already, and where the change brings the first."""
+def _strengthened(setting: Setting, last: int, weakly: Outcome) -> list[Verdict]:
+    """Everything a hundredfold, after a decay that is strong already, and where the change brings the first. weakly:
+    what there is among weak decays, unchanged.
+    """
     limit, place, signs = LEAK[setting.dtype], f"tokens after {last} changed", _named(setting, Kind.SIGN)
     inputs, later = _drawn(setting, last)
     strong, weak = losing(setting.form, inputs, [last]), _weak(setting, inputs)
@@ -71,13 +80,12 @@ def _strengthened(setting: Setting, last: int) -> list[Verdict]:
         Verdict(NAME, _moved(after, before, last), limit, f"{place} after a strong decay"),
         Verdict(NAME, _late(after, last), limit, f"gradients of the later, {place} after a strong decay"),
         Verdict(NAME, _late(switched, last), limit, f"gradients of the later, {place} to a strong decay"),
-        *_agreeing(setting, last, weak, switched),
+        *_agreeing(setting, last, weak, weakly, switched),
     ]
 
 
-def _agreeing(setting: Setting, last: int, inputs: Inputs, changed: Outcome) -> list[Verdict]:
-    """Tokens up to `last`, computed in two ways."""
-    before = differentiate(setting.compiled(), inputs)
+def _agreeing(setting: Setting, last: int, inputs: Inputs, before: Outcome, changed: Outcome) -> list[Verdict]:
+    """Tokens up to `last`, computed in two ways: as they were `before`, from `inputs`, and `changed`."""
     expected, found = _up_to(before, last, before.state), _up_to(changed, last, before.state)
     judged = compare(setting, NAME, found, expected, f"tokens after {last} changed to a strong decay")
     if setting.strict or all(verdict.passed for verdict in judged):

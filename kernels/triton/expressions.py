@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from archsearch.dsl import Expression, Kind, Operand, Term
+from archsearch.lowering import NormalForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ def split(expression: Expression) -> Split:
 def pointer(operand: Operand) -> str:
     """The kernel's parameter that holds an operand."""
     return f"x_{operand.name}"
+
+
+def pointers_of(form: NormalForm) -> str:
+    """All operands as parameters."""
+    return ", ".join(pointer(operand) for operand in form.operands)
 
 
 def vector_text(expression: Expression, here: str) -> str:

@@ -9,8 +9,9 @@ from functools import lru_cache
 
 from archsearch.dsl import Kind, Operand
 from archsearch.kernels.triton import adjoint
-from archsearch.kernels.triton.channel import channel_functions, channel_holes
-from archsearch.kernels.triton.expressions import load_text, pointer, vector_text
+from archsearch.kernels.triton.channel.functions import channel_functions
+from archsearch.kernels.triton.channel.holes import channel_holes
+from archsearch.kernels.triton.expressions import load_text, pointer, pointers_of, vector_text
 from archsearch.kernels.triton.gradients.holes import gradient_holes, in_one_place
 from archsearch.kernels.triton.gradients.operands import gradient_operands
 from archsearch.kernels.triton.serial import serial_holes
@@ -106,7 +107,7 @@ def _holes(form: NormalForm) -> dict[str, str]:
         "span": str(span(form)),
         "count": str(len(form.rows)),
         "strongest": repr(STRONGEST),
-        "pointers": ", ".join(pointer(operand) for operand in form.operands),
+        "pointers": pointers_of(form),
         "gradient_pointers": ", ".join(gradients),
         "seen_by_read": str(sum(row.stage < form.read.stage for row in form.rows)),
         "zero_numbers": "\n".join(f"total_{o.name} = tl.zeros((C,), tl.float32)" for o in adjoint.numbers(form))
@@ -180,10 +181,6 @@ def _places(form: NormalForm, role: str) -> tuple[int, ...]:
     return tuple(0 if role == "residual" and row.previous else row.decays for row in form.rows)
 
 
-def _pointers(form: NormalForm) -> str:
-    return ", ".join(pointer(operand) for operand in form.operands)
-
-
 def _advance(operand: Operand) -> str:
     """The operand from the first token of a chunk on."""
     if operand.is_address:
@@ -210,8 +207,8 @@ def _bonus(form: NormalForm) -> list[str]:
     bonus = form.read.bonus
     assert bonus is not None
     factors = [f"({vector_text(e, 'here')}).to(tl.float32)" for e in (form.read.address, bonus.weight, bonus.address)]
-    keys = f"token, here, head, channel, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
-    values = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, V: tl.constexpr"
+    keys = f"token, here, head, channel, {pointers_of(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
+    values = f"token, here, head, channel, {pointers_of(form)}, HV: tl.constexpr, V: tl.constexpr"
     return [
         function(
             "bonus_pairs", keys, "The products [N, BK] whose sum weights the bonus.", [f"return {' * '.join(factors)}"]
@@ -261,8 +258,8 @@ def _place_parameters(form: NormalForm, buffer: str) -> str:
     """Where channels decay, G or its sign is loaded from a buffer; elsewhere `total` is its value at each row."""
     if form.decay_kind == "channel":
         sizes = "HV: tl.constexpr, K: tl.constexpr, C: tl.constexpr"
-        return f"token, place, sub, here, head, channel, slot, {buffer}, {_pointers(form)}, {sizes}"
-    return f"total, token, place, sub, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
+        return f"token, place, sub, here, head, channel, slot, {buffer}, {pointers_of(form)}, {sizes}"
+    return f"total, token, place, sub, here, head, channel, {pointers_of(form)}, HV: tl.constexpr, K: tl.constexpr"
 
 
 def _after_place(form: NormalForm, role: str, text: Callable[[int, str], str | None]) -> list[str]:
@@ -294,7 +291,7 @@ def _point_text(form: NormalForm, d: int, here: str) -> str:
 def _decay_of_token(form: NormalForm) -> str:
     texts = [_point_text(form, d, "here") for d in range(len(form.decays))]
     zero = " + tl.zeros((token.shape[0], channel.shape[0]), tl.float32)" if form.decay_kind == "channel" else ""
-    parameters = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
+    parameters = f"token, here, head, channel, {pointers_of(form)}, HV: tl.constexpr, K: tl.constexpr"
     return function(
         "decay_of_token",
         parameters,
@@ -310,7 +307,7 @@ def _flips_of_token(form: NormalForm) -> str:
             wide = "[:, None]" if form.decay_kind == "channel" and decay.sign.per == "head" else ""
             texts.append(f"({load_text(decay.sign, 'token', 'here', 'channel')}{wide} < 0).to(tl.int32)")
     zero = " + tl.zeros((token.shape[0], channel.shape[0]), tl.int32)" if form.decay_kind == "channel" else ""
-    parameters = f"token, here, head, channel, {_pointers(form)}, HV: tl.constexpr, K: tl.constexpr"
+    parameters = f"token, here, head, channel, {pointers_of(form)}, HV: tl.constexpr, K: tl.constexpr"
     return function(
         "flips_of_token",
         parameters,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from archsearch.kernels.triton.expressions import pointer
+from archsearch.kernels.triton.expressions import pointers_of
 from archsearch.kernels.triton.serial_rows import factors_of, streams_of
 from archsearch.kernels.triton.streams import Base, Stream, base_text, factor_text
 from archsearch.kernels.triton.text import by_row, function, sum_text
@@ -23,7 +23,7 @@ def solve_holes(form: NormalForm) -> dict[str, str]:
         "solve_factors": factors_text(form),
         "solve_grams": _lines(_grams(form, tiles, pairs)),
         "solve_tiles": _lines(
-            f"tile_{i} = stream_{i}({_places(form, bases)}, head, channel, {_pointers(form)}, H, HV, K)"
+            f"tile_{i} = stream_{i}({_places(form, bases)}, head, channel, {pointers_of(form)}, H, HV, K)"
             for bases, i in tiles.items()
         ),
         "solve_products": _lines(
@@ -113,10 +113,6 @@ def _places(form: NormalForm, bases: tuple[Base | None, ...]) -> str:
     return "query_token, query_place, query_here" if _is_read(form, bases) else "token, sub, here"
 
 
-def _pointers(form: NormalForm) -> str:
-    return ", ".join(pointer(operand) for operand in form.operands)
-
-
 def _numbers(form: NormalForm) -> list[str]:
     """The numbers [R] or [C] of every stream."""
     lines: list[str] = []
@@ -124,7 +120,7 @@ def _numbers(form: NormalForm) -> list[str]:
         places = "query_token, query_place, query_here" if role == "read" else "token, sub, here"
         for t, stream in enumerate(streams_of(form, role)):
             if role != "target" or not stream.plain:
-                lines.append(f"{role}_s{t} = {role}_scale_{t}({places}, head, {_pointers(form)}, HV)")
+                lines.append(f"{role}_s{t} = {role}_scale_{t}({places}, head, {pointers_of(form)}, HV)")
     return lines
 
 
@@ -152,12 +148,12 @@ def _stream(form: NormalForm, index: int, bases: tuple[Base | None, ...]) -> str
     zero = "tl.zeros((token.shape[0], channel.shape[0]), tl.float32)"
     lines = by_row(bases, zero, lambda base, here: base_text(base, here))
     parameters = (
-        f"token, sub, here, head, channel, {_pointers(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
+        f"token, sub, here, head, channel, {pointers_of(form)}, H: tl.constexpr, HV: tl.constexpr, K: tl.constexpr"
     )
     return function(f"stream_{index}", parameters, "Base vectors [N, BK] of the rows.", lines)
 
 
 def _scale(form: NormalForm, role: str, t: int, stream: Stream) -> str:
     lines = by_row(stream.factors, "tl.where(here, 0.0, 0.0)", lambda factor, here: factor_text(factor, here))
-    parameters = f"token, sub, here, head, {_pointers(form)}, HV: tl.constexpr"
+    parameters = f"token, sub, here, head, {pointers_of(form)}, HV: tl.constexpr"
     return function(f"{role}_scale_{t}", parameters, f"The numbers [N] that scale stream {t} of the {role}s.", lines)

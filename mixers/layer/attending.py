@@ -60,36 +60,42 @@ class TokenCache:
         return [row[torch.arange(len(row), device=row.device)[:, None], order] for row in rows]
 
 
+QUERIES = 512
+"""Tokens of a later piece that look back together, so that what they may see is a mask of so many rows."""
+
+
 def attended(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     *,
     window: int | None = None,
-    sequence: Tensor | None = None,
+    offsets: Tensor | None = None,
     present: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
     """softmax(scale q k^T) v over the tokens that each token sees: [B, T, H, D] -> [B, T, H, V]; scale is D^-1/2.
 
     k [B, past + T, H or 1, D], v [B, past + T, H or 1, V]: of the last `past` tokens before, too. A token sees itself
-    and what came before it, with a window itself and the window - 1 tokens before it; of `sequence` [T] only tokens of
-    its own number; of `present` [B, past + T] only those that are there.
+    and what came before it, with a window itself and the window - 1 tokens before it; of sequences packed by `offsets`
+    [N + 1], B = 1 and past = 0, only its own; of `present` [B, past + T] only those that are there, of the T the first.
     """
+    if offsets is not None and q.shape[1]:
+        return _by_sequence(q, k, v, window, offsets, scale)
     tokens, past = q.shape[1], k.shape[1] - q.shape[1]
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     k, v = (x.expand(-1, q.shape[1], -1, -1) for x in (k, v))
-    if window is not None and past == 0 and present is None and tokens > 2 * window:
-        return _by_blocks(q, k, v, window, sequence, scale).transpose(1, 2)
-    mask, plain = None, sequence is None and present is None and (window is None or past + tokens <= window)
-    if not plain or (past and tokens > 1):
-        mask = _visible(torch.arange(tokens, device=q.device) + past, past + tokens, window)
-        if sequence is not None:
-            mask = mask & (sequence[:, None] == sequence)
-        if present is not None:  # what is no token sees itself, so that no row is empty
-            own = torch.eye(past + tokens, dtype=torch.bool, device=q.device)[past:]
-            mask = (mask & present[:, None, None]) | own
-    o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and past == 0, scale=scale)
+    whole = window is None or past + tokens <= window
+    if past == 0 and whole:  # what is no token comes after all that are
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+    elif past == 0 and window is not None and tokens > 2 * window:
+        o = _by_blocks(q, k, v, window, scale)
+    elif tokens == 1 and whole and present is None:
+        o = F.scaled_dot_product_attention(q, k, v, scale=scale)
+    else:
+        ends = [min(first + QUERIES, tokens) for first in range(0, max(tokens, 1), QUERIES)]
+        parts = [_looking_back(q, k, v, window, present, scale, end) for end in ends]
+        o = parts[0] if len(parts) == 1 else torch.cat(parts, 2)
     return o.transpose(1, 2)
 
 
@@ -107,7 +113,37 @@ def _visible(places: Tensor, seen: int, window: int | None) -> Tensor:
     return mask if window is None else mask & (others > places[:, None] - window)
 
 
-def _by_blocks(q: Tensor, k: Tensor, v: Tensor, window: int, sequence: Tensor | None, scale: float | None) -> Tensor:
+def _looking_back(
+    q: Tensor, k: Tensor, v: Tensor, window: int | None, present: Tensor | None, scale: float | None, end: int
+) -> Tensor:
+    """The last QUERIES before `end` of the tokens [B, H, T, D], all that they may see under one mask."""
+    past, begin = k.shape[2] - q.shape[2], max(end - 1, 0) // QUERIES * QUERIES
+    first = 0 if window is None else max(0, past + begin - window + 1)
+    places = torch.arange(begin, end, device=q.device) + past - first
+    mask = _visible(places, past + end - first, window)
+    if present is not None:  # what is no token sees itself, so that no row is empty
+        own = places[:, None] == torch.arange(mask.shape[1], device=q.device)
+        mask = (mask & present[:, None, None, first : past + end]) | own
+    k, v = (x[:, :, first : past + end] for x in (k, v))
+    return F.scaled_dot_product_attention(q[:, :, begin:end], k, v, attn_mask=mask, scale=scale)
+
+
+def _by_sequence(q: Tensor, k: Tensor, v: Tensor, window: int | None, offsets: Tensor, scale: float | None) -> Tensor:
+    """Packed sequences [1, T, H, D] as batches of those whose lengths round up to one power of two."""
+    lengths, outputs, places = offsets.diff(), list[Tensor](), list[Tensor]()
+    powers = torch.frexp(lengths - 1.0).exponent.where(lengths > 0, -1)
+    for power in range(int(powers.max()) + 1):
+        chosen = (powers == power).nonzero()[:, 0]
+        if len(chosen):
+            place = torch.arange(int(lengths[chosen].max()), device=q.device)
+            here, starts = place < lengths[chosen, None], offsets[chosen, None]
+            rows = torch.where(here, starts + place, starts)
+            outputs.append(attended(q[0, rows], k[0, rows], v[0, rows], window=window, scale=scale)[here])
+            places.append(rows[here])
+    return torch.cat(outputs)[torch.cat(places).argsort()][None]
+
+
+def _by_blocks(q: Tensor, k: Tensor, v: Tensor, window: int, scale: float | None) -> Tensor:
     """A window over a long piece [B, H, T, D]: blocks of `window` tokens, each beside the block before it."""
     batch, tokens = q.shape[0], q.shape[2]
     spare = -tokens % window
@@ -120,9 +156,6 @@ def _by_blocks(q: Tensor, k: Tensor, v: Tensor, window: int, sequence: Tensor | 
     count = (tokens + spare) // window
     mask = _visible(torch.arange(window, device=q.device) + window, 2 * window, window).repeat(count, 1, 1)
     mask[0, :, :window] = False
-    if sequence is not None:
-        numbers = F.pad(sequence, (window, spare), value=-1).unfold(0, 2 * window, window)
-        mask &= numbers[:, window:, None] == numbers[:, None]
     o = F.scaled_dot_product_attention(
         blocks(q, 0), blocks(k, window), blocks(v, window), attn_mask=mask.repeat(batch, 1, 1)[:, None], scale=scale
     )

@@ -26,8 +26,7 @@ class TokenMixer(nn.Module, ABC):
         """[B, T, width] -> the same; `cache` and cu_seqlens as in `Mixer`. Errors: OperandError for another's cache."""
         packing = packing_of(x, cu_seqlens)
         if cache is None:
-            sequence = None if packing is None else packing.sequence
-            return self.seen(x, positions_of(x, packing, None), sequence=sequence)
+            return self.seen(x, positions_of(x, packing, None), offsets=None if packing is None else packing.offsets)
         _check(self, cache, len(x) if packing is None else packing.sequences)
         if packing is None:
             return self.seen(x, cache.positions(x.shape[1]), cache)
@@ -42,10 +41,10 @@ class TokenMixer(nn.Module, ABC):
         cache: TokenCache | None = None,
         here: Tensor | None = None,
         *,
-        sequence: Tensor | None = None,
+        offsets: Tensor | None = None,
     ) -> Tensor:
         """[B, T, width] -> the same. positions [B or 1, T]: of the tokens in their sequences. cache: of what came
-        before; here [B, T]: which rows are tokens, first in each sequence. sequence [T]: packed ones, by number."""
+        before; here [B, T]: which rows are tokens, first in each sequence. offsets [N + 1]: of packed ones."""
 
     @abstractmethod
     def init_cache(self, batch: int) -> TokenCache:
@@ -81,14 +80,14 @@ class Attention(TokenMixer):
         cache: TokenCache | None = None,
         here: Tensor | None = None,
         *,
-        sequence: Tensor | None = None,
+        offsets: Tensor | None = None,
     ) -> Tensor:
         """[B, T, width] -> the same; see `TokenMixer`."""
         q, k, v = parted(as_heads(F.linear(x, self.projection), self.dim), self.heads, dim=2)
         q, k, present = rotated(q, positions), rotated(k, positions), None
         if cache is not None:
             (k, v), present = cache.grow((k, v), here, None if self.window is None else self.window - 1)
-        o = attended(q, k, v, window=self.window, sequence=sequence, present=present)
+        o = attended(q, k, v, window=self.window, offsets=offsets, present=present)
         return F.linear(as_channels(o), self.output)
 
     def init_cache(self, batch: int) -> TokenCache:

@@ -50,7 +50,7 @@ class LatentAttention(TokenMixer):
         cache: TokenCache | None = None,
         here: Tensor | None = None,
         *,
-        sequence: Tensor | None = None,
+        offsets: Tensor | None = None,
     ) -> Tensor:
         """[B, T, width] -> the same; see `TokenMixer`."""
         sizes = self.sizes
@@ -63,7 +63,7 @@ class LatentAttention(TokenMixer):
         if cache is not None and x.shape[1] == 1:
             o = self._step(content, turned, c, r, present)
         else:
-            o = self._whole(content, turned, c, r, sequence, present)
+            o = self._whole(content, turned, c, r, offsets, present)
         return F.linear(as_channels(o), self.output)
 
     def _queries(self, q: Tensor) -> Tensor:
@@ -73,13 +73,13 @@ class LatentAttention(TokenMixer):
         return as_heads(q, self.sizes.content + self.sizes.rotary)
 
     def _whole(
-        self, content: Tensor, turned: Tensor, c: Tensor, r: Tensor, sequence: Tensor | None, present: Tensor | None
+        self, content: Tensor, turned: Tensor, c: Tensor, r: Tensor, offsets: Tensor | None, present: Tensor | None
     ) -> Tensor:
         """Keys and values of every token made of its latent c and rotary key r: [B, T, H, value]."""
         made = torch.einsum("btr,hkr->bthk", c, self.keys), torch.einsum("btr,hvr->bthv", c, self.values)
         k = torch.cat([made[0], r[:, :, None].expand(-1, -1, self.sizes.heads, -1)], -1)
         q = torch.cat([content, turned], -1)
-        return attended(q, k, made[1], sequence=sequence, present=present)
+        return attended(q, k, made[1], offsets=offsets, present=present)
 
     def _step(self, content: Tensor, turned: Tensor, c: Tensor, r: Tensor, present: Tensor | None) -> Tensor:
         """The same of one token, in the space of the latents: no key or value of an earlier token is made again."""

@@ -121,6 +121,20 @@ def test_names_become_symbols(name: str, in_unicode: str, in_latex: str) -> None
     assert (UNICODE.symbol(name), LATEX.symbol(name)) == (in_unicode, in_latex)
 
 
+@pytest.mark.parametrize(
+    ("number", "in_unicode", "in_latex"),
+    [
+        (-0.5, "−0.5", "-0.5"),
+        (1e-6, "10⁻⁶", "10^{-6}"),
+        (-1e-7, "−10⁻⁷", "-10^{-7}"),
+        (2.5e-8, "2.5 · 10⁻⁸", r"2.5 \cdot 10^{-8}"),
+        (1e12, "10¹²", "10^{12}"),
+    ],
+)
+def test_small_and_large_numbers_have_a_power_of_ten(number: float, in_unicode: str, in_latex: str) -> None:
+    assert (UNICODE.number(number), LATEX.number(number)) == (in_unicode, in_latex)
+
+
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)
 def test_brackets_and_braces_close(rule: Rule) -> None:
     for text in (equation(rule), one_line(rule), latex(rule)):

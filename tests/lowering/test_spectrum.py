@@ -164,6 +164,8 @@ def test_the_condition_is_of_the_state_where_a_row_reads_what_it_writes() -> Non
     erased, written = of("eda").steps
     assert erased.condition == "0 ≤ γ e·e ≤ 2: it enlarges no state"
     assert written.condition == "0 ≤ β k·k ≤ 2: it enlarges no state"
+    (free,) = of("dplr").steps
+    assert free.condition.startswith("0 < −b·a < 2: ")
     (gated,) = of("gdn2").steps
     assert not gated.symmetric and gated.product == "(b ⊙ k)·k"
     previous = spectrum(lower(Rule("p", decay(CHANNELS), delta_write(k, v, reads="previous"), read(q))))

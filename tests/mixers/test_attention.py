@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from archsearch.errors import ConfigError, OperandError
+from archsearch.mixers.layer import attending
 from archsearch.mixers.layer.attending import attended
 from archsearch.mixers.layer.attention import Attention, TokenMixer
 from archsearch.mixers.layer.latent_attention import LatentAttention
@@ -132,10 +136,79 @@ def test_pieces_of_any_length_equal_the_whole(kind: str, cuts: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_packed_sequences_equal_separate_ones(kind: str) -> None:
-    mixer, parts = made(kind), [tokens(1, length) for length in (4, 0, 1, 17)]
-    whole = mixer(torch.cat(parts, 1), cu_seqlens=torch.tensor([0, 4, 4, 5, 22]))
-    near(whole, torch.cat([mixer(part) for part in parts], 1))
+def test_a_piece_that_looks_back_in_parts_equals_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attending, "QUERIES", 4)
+    test_pieces_of_any_length_equal_the_whole(kind, [0, 0, 3, 12, 23])
+    test_packed_pieces_of_different_lengths_go_on_from_one_cache(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [(4, 0, 1, 17), (0, 3, 3, 30, 2, 31, 0), (1, 1), (0,)])
+def test_packed_sequences_and_their_gradients_equal_separate_ones(kind: str, lengths: tuple[int, ...]) -> None:
+    mixer, parts = made(kind), [tokens(1, length) for length in lengths]
+    for offsets in (torch.tensor([0, *lengths]).cumsum(0), torch.tensor([0, *lengths]).cumsum(0).int()):
+        whole = torch.cat(parts, 1).requires_grad_()
+        weights = torch.randn_like(whole)
+        found = mixer(whole, cu_seqlens=offsets)
+        expected = torch.cat([mixer(part) for part in whole.split(lengths, 1)], 1)
+        near(found, expected)
+        gradients = [torch.autograd.grad((y * weights).sum(), [whole, *mixer.parameters()]) for y in (found, expected)]
+        for a, b in zip(*gradients, strict=True):
+            near(a, b)
+
+
+@torch.no_grad()
+def test_a_broken_number_stays_in_its_sequence() -> None:
+    for kind in KINDS:
+        mixer, x = made(kind), tokens(1, 24)
+        x[:, 9] = torch.nan
+        broken = mixer(x, cu_seqlens=torch.tensor([0, 4, 9, 16, 19, 24])).isnan().any(-1)[0]
+        assert broken[9] and not broken[:9].any() and not broken[16:].any()
+
+
+class Largest(TorchDispatchMode):
+    """Elements of the largest tensor that is made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        sizes = [x.numel() for x in tree_leaves(made) if isinstance(x, Tensor)]
+        self.elements = max([self.elements, *sizes])
+        return made
+
+
+def largest(work: Callable[[], object]) -> int:
+    with Largest() as mode:
+        work()
+    return mode.elements
+
+
+@pytest.mark.parametrize("kind", ["attention", "window", "mla, low-rank queries"])
+@torch.no_grad()
+def test_what_packed_sequences_and_long_pieces_need_grows_with_their_tokens_alone(kind: str) -> None:
+    """A mask of T x T would be four times as large at twice as many tokens. (torch's kernel on a CPU makes all scores
+    where keys are wider than values, as they are by default in mla.)"""
+    mixer, window = made(kind).float(), 8 if kind == "window" else None
+    if window is not None:
+        mixer.window = window
+
+    def packed(count: int) -> int:
+        lengths = torch.tensor([0, 300, 5, *[70] * count])
+        x = torch.randn(1, int(lengths.sum()), WIDTH)
+        return largest(lambda: mixer(x, cu_seqlens=lengths.cumsum(0)))
+
+    def started(length: int) -> int:
+        x, lengths = torch.randn(1, length + 3, WIDTH), torch.tensor([0, length, 3])
+        return largest(lambda: mixer(x, cache=mixer.init_cache(2), cu_seqlens=lengths.cumsum(0)))
+
+    def going_on(length: int) -> int:
+        cache = mixer.init_cache(1)
+        mixer(torch.randn(1, 1, WIDTH), cache=cache)
+        return largest(lambda: mixer(torch.randn(1, length, WIDTH), cache=cache))
+
+    for work, size in ((packed, 20), (started, 1500), (going_on, 1500)):
+        assert work(2 * size) < 2.2 * work(size), work.__name__
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,11 +261,9 @@ def test_the_past_does_not_depend_on_the_future_nor_a_window_on_what_left_it(kin
 def test_a_window_by_blocks_equals_one_mask(tail: int) -> None:
     length = 3 * WINDOW + tail
     q, k, v = (torch.randn(2, length, HEADS, 6, dtype=torch.float64) for _ in range(3))
-    everything = torch.ones(2, length, dtype=torch.bool)
-    near(attended(q, k, v, window=WINDOW), attended(q, k, v, window=WINDOW, present=everything))
-    number = torch.tensor([0] * 4 + [1] * (length - 4))
-    apart = [attended(q[:1, a:b], k[:1, a:b], v[:1, a:b], window=WINDOW) for a, b in ((0, 4), (4, length))]
-    near(attended(q[:1], k[:1], v[:1], window=WINDOW, sequence=number), torch.cat(apart, 1))
+    seen = torch.ones(length, length).tril().triu(1 - WINDOW).bool()
+    weights = (torch.einsum("bthd,bshd->bhts", q, k) / 6**0.5).masked_fill(~seen, float("-inf")).softmax(-1)
+    near(attended(q, k, v, window=WINDOW), torch.einsum("bhts,bshd->bthd", weights, v))
 
 
 @pytest.mark.parametrize("entry", ["attention", "window", "mla"])

@@ -109,9 +109,22 @@ def test_a_kalman_filter_is_a_rule_whose_gain_is_an_operand() -> None:
     torch.testing.assert_close(found.state[0, 0], s)
 
 
+def test_a_performer_is_linear_attention_of_mapped_addresses() -> None:
+    """As its refusal says: o_t = sum_j (phi(q_t) . phi(k_j)) v_j / sum_j phi(q_t) . phi(k_j), j <= t."""
+    tokens, size, features = 23, 4, 6
+    q, k, v = (torch.randn(1, tokens, 1, size).double() for _ in range(3))
+    random = torch.randn(features, size).double()
+    mapped = [(x @ random.T - x.square().sum(-1, keepdim=True) / 2).exp() for x in (q, k)]
+    scores = (mapped[0][0, :, 0] @ mapped[1][0, :, 0].T).tril()
+    expected = scores @ v[0, :, 0] / scores.sum(1, keepdim=True)
+    given = {"q": mapped[0], "k": mapped[1], "v": v}
+    found = compile(rules["linear_attention"], "torch", 16)(scale=None, cu_seqlens=None, initial_state=None, **given)
+    torch.testing.assert_close(found.output[0, :, 0], expected)
+
+
 def test_a_refusal_that_names_a_layer_names_one_that_exists() -> None:
     named = {refusal.entry for refusal in REFUSED.values() if isinstance(refusal, OfAPattern)}
-    assert named == {"attention", "window", "mla", "mamba", "griffin"} <= set(ENTRIES)
+    assert named == {"attention", "window", "mla", "mamba", "griffin", "conv"} == set(ENTRIES) - {"rule"}
     with pytest.raises(RuleError) as error:
         find_rule("rg_lru")
     assert str(error.value) == (

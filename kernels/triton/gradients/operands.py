@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from archsearch.dsl import Operand
 from archsearch.kernels.triton.adjoint import tiled
+from archsearch.kernels.triton.expressions import pointers_of
 from archsearch.kernels.triton.gradients.push import Push
 from archsearch.kernels.triton.gradients.streams import (
     ROLES,
@@ -14,7 +15,6 @@ from archsearch.kernels.triton.gradients.streams import (
     factor_name,
     has_several,
     joined,
-    pointers_of,
     scaled,
     streams_in,
     tiles_of,

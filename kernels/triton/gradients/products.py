@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from archsearch.kernels.triton.adjoint import learned_decay
+from archsearch.kernels.triton.expressions import pointers_of
 from archsearch.kernels.triton.gradients.streams import (
     ROLES,
     Tile,
@@ -13,7 +14,6 @@ from archsearch.kernels.triton.gradients.streams import (
     folds_writes,
     has_dot,
     index_of,
-    pointers_of,
     scaled,
     streams_in,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from archsearch.kernels.triton.adjoint import learned_decay
-from archsearch.kernels.triton.expressions import pointer
 from archsearch.kernels.triton.gradients.push import gates_of
 from archsearch.kernels.triton.serial_rows import streams_of
 from archsearch.kernels.triton.streams import Base, Stream
@@ -42,11 +41,6 @@ def index_of(form: NormalForm, tile: Tile) -> int:
 def has_several(form: NormalForm) -> bool:
     """Whether a token has more than one row."""
     return len(form.rows) > 1
-
-
-def pointers_of(form: NormalForm) -> str:
-    """All operands as parameters."""
-    return ", ".join(pointer(operand) for operand in form.operands)
 
 
 def folds_writes(form: NormalForm) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from archsearch.dsl import Operand
-from archsearch.kernels.triton.expressions import pointer
-from archsearch.kernels.triton.gradients.streams import ROLES, Tile, has_several, index_of, pointers_of, tiles_of
+from archsearch.kernels.triton.expressions import pointer, pointers_of
+from archsearch.kernels.triton.gradients.streams import ROLES, Tile, has_several, index_of, tiles_of
 from archsearch.kernels.triton.serial_rows import span
 from archsearch.kernels.triton.streams import Base
 from archsearch.kernels.triton.text import function
