@@ -117,6 +117,7 @@ def _holes(form: NormalForm) -> dict[str, str]:
         "bonus_pointers": _bonus_pointers(form),
         **serial_holes(form),
         **(channel_holes(form) if form.decay_kind == "channel" else solve_holes(form)),
+        "times": str((4 * span(form)).bit_length() - 1),
         "functions": "\n\n\n".join(_functions(form)),
         **step_holes(form),
     }

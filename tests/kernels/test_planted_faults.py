@@ -299,15 +299,15 @@ KERNELS = (
     Fault(
         "strong_far_pairs_lost",
         "solve_strong",
-        "for level in tl.range(LEVELS,",
-        "for level in tl.range(LEVELS - 1,",
+        "for level in tl.range(4, LEVELS",
+        "for level in tl.range(5, LEVELS",
         "gla kda",
     ),
     Fault(
         "strong_reads_not_decayed_to_the_pair",
         "solve_strong",
-        "asked = (asking * (apart",
-        "asked = (asking * (0.0 * apart + 1.0",
+        "asked = (read_rows * spread(left, 2)).to(DT)",
+        "asked = read_rows.to(DT)",
         "gla kda",
     ),
     Fault(

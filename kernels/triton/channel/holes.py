@@ -1,4 +1,4 @@
-"""The holes of the kernels of rules whose channels decay on their own."""
+"""The holes of the kernels `solve_channel` and `gradients_channel`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from archsearch.kernels.triton.channel.quads import (
     left_before,
     left_behind,
     left_between,
+    own_pairs,
     quad_decays,
     quad_places,
     quad_rows,
@@ -26,6 +27,10 @@ from archsearch.kernels.triton.gradients.streams import joined
 from archsearch.kernels.triton.serial_rows import span
 from archsearch.lowering import NormalForm
 
+BEFORE = ("", "left_0", "(left_0 * left_1)", "(left_0 * left_1 * left_2)")
+"""What decays leave from the quad's start to each of its tokens, that token's own apart."""
+BEHIND = ("(left_1 * left_2 * left_3)", "(left_2 * left_3)", "left_3", "")
+"""What decays leave from behind each token of the quad to its end."""
 BEFORE_EACH = tuple((r, r - 1, f"left_{r - 1}") for r in (1, 2, 3))
 """Of the weights that grow with the tokens before: token, the one whose weight is known, what decays in between."""
 BEHIND_EACH = tuple((r, r + 1, f"left_{r + 1}") for r in (2, 1, 0))
@@ -33,7 +38,7 @@ BEHIND_EACH = tuple((r, r + 1, f"left_{r + 1}") for r in (2, 1, 0))
 
 
 def channel_holes(form: NormalForm) -> dict[str, str]:
-    """The holes of `solve_channel`, `gradients_channel`, `solve_strong` and `gradients_strong`."""
+    """The holes of the kernels of rules whose channels decay on their own."""
     read = [["q_0"], ["q_1"], ["q_2"], ["q_3"]]
     return {
         "quad_tokens": joined(f"token_{r} = 4 * quad + {r}\nhere_{r} = token_{r} < length" for r in TOKENS),
@@ -41,6 +46,14 @@ def channel_holes(form: NormalForm) -> dict[str, str]:
         "quad_turns": quad_turns(form),
         "quad_rows": quad_rows(form),
         "quad_places": quad_places(form),
+        "own_pairs": own_pairs(form),
+        "mixed_0": woven(_mixed(form, (0, 1, 0, 1))),
+        "mixed_1": woven(_mixed(form, (0, 0, 1, 1), ("left_1", "", "", "left_2"))),
+        "asked_0": woven(read),
+        "asked_1": woven([*read[:3], ["q_3 * left_2"]]),
+        "late_rows": woven(weighed(residual_tiles(form), BEFORE)),
+        "early_rows": woven(weighed(write_tiles(form), BEHIND)),
+        "read_rows": woven(weighed(read, BEFORE)),
         "since": _chain("since", "starts", BEFORE_EACH),
         "until": _chain("until", "last - ends", BEHIND_EACH, turn=" * last_turn" if has_signs(form) else ""),
         "grown": _chain("grown", "-ends", BEHIND_EACH, "LIMIT"),
@@ -64,6 +77,12 @@ def _now(form: NormalForm, role: str) -> list[list[str]]:
     used = [bool(row.residual if role == "residual" else row.write) for row in form.rows]
     filled = [[_times(f"{name}_{r}", own(form, s, r) if used[s] else "") for s in rows] for r in TOKENS]
     return [[*token, *[f"{name}_{r}"] * (span(form) - len(token))] for r, token in enumerate(filled)]
+
+
+def _mixed(form: NormalForm, late: Sequence[int], weights: Sequence[str] = ("", "", "", "")) -> list[list[str]]:
+    """Residual rows of the quad's late tokens and write rows of its early ones."""
+    writes, residuals = write_tiles(form), residual_tiles(form)
+    return weighed([(residuals if late[r] else writes)[r] for r in TOKENS], weights)
 
 
 def _chain(name: str, log: str, links: Sequence[tuple[int, int, str]], most: str = "0.0", turn: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The rows of a quad in the text of a kernel, and what decays leave of them."""
+"""The rows of a quad in the text of a kernel, what decays leave of them, and what they see of their own token."""
 
 from __future__ import annotations
 
@@ -133,4 +133,45 @@ def quad_places(form: NormalForm) -> str:
                 lines.append(f"b_{s}_{r} *= {text}")
         if text := left_between(form, r, 0, form.read.decays):
             lines.append(f"q_{r} *= {text}")
+    return joined(lines)
+
+
+def places_of_writes(form: NormalForm) -> list[int]:
+    """How many decay points act before the writes of a token: every number that there is."""
+    return sorted({row.decays for row in form.rows if row.write})
+
+
+def own_tiles(form: NormalForm, place: int) -> tuple[str, str, str]:
+    """Write rows of one place, and the residual and read rows as they see those: decayed in between."""
+    writes = [[f"b_{s}_{r}" if row.write and row.decays == place else "nothing" for s, row in enumerate(form.rows)]
+              for r in TOKENS]  # fmt: skip
+    asks: list[list[str]] = []
+    for r in TOKENS:
+        token: list[str] = []
+        for s, row in enumerate(form.rows):
+            seen = row.residual and place_of(form, s, "residual") >= place
+            weight = left_between(form, r, place, place_of(form, s, "residual"))
+            token.append((f"a_{s}_{r}" + (f" * {weight}" if weight else "")) if seen else "nothing")
+        asks.append(_padded(form, token))
+    reads = [[f"q_{r}" + (f" * {weight}" if (weight := left_between(form, r, place, form.read.decays)) else "")]
+             for r in TOKENS]  # fmt: skip
+    return woven([_padded(form, token) for token in writes]), woven(asks), woven(reads)
+
+
+def sees_own(form: NormalForm) -> bool:
+    """Whether a row may recall what another of its token has written."""
+    return len(form.rows) > 1 and any(row.residual for row in form.rows)
+
+
+def own_pairs(form: NormalForm) -> str:
+    """What rows and the read see of their own token."""
+    lines: list[str] = []
+    for place in places_of_writes(form):
+        writes, asks, reads = own_tiles(form, place)
+        lines.append(f"own = stacked(({writes}).to(DT), BLOCKS)")
+        lines.append(f"met = stacked_product(stacked({reads}, BLOCKS), own, DT, PRECISION)")
+        lines.append("near_gram += tl.where(own_read, met, 0.0)")
+        if sees_own(form):
+            lines.append(f"met = stacked_product(stacked({asks}, BLOCKS), own, DT, PRECISION)")
+            lines.append("near_lower += tl.where(own_row, met, 0.0)")
     return joined(lines)

@@ -1,10 +1,10 @@
-"""The holes of the kernels for chunks whose decays are strong: rows of all tokens as one tile [C, BK] or [R, BK]."""
+"""The holes of `gradients_strong`: rows of all tokens as one tile [C, BK] or [R, BK]."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archsearch.kernels.triton.channel.quads import has_signs, place_of
+from archsearch.kernels.triton.channel.quads import has_signs, place_of, places_of_writes, sees_own
 from archsearch.kernels.triton.expressions import pointers_of
 from archsearch.kernels.triton.gradients.streams import joined
 from archsearch.kernels.triton.serial_rows import span
@@ -14,7 +14,7 @@ PLACES = "query_token, query_here, head, channel"
 
 
 def strong_holes(form: NormalForm) -> dict[str, str]:
-    """The holes of `solve_strong` and `gradients_strong` that other kernels do not have."""
+    """The holes of `gradients_strong` that other kernels do not have."""
     residuals, writes = _places(form, "residual"), _places(form, "write")
     mixed = writes
     if any(row.residual for row in form.rows) and residuals != writes:
@@ -29,7 +29,6 @@ def strong_holes(form: NormalForm) -> dict[str, str]:
         "write_places": _times(writes),
         "residual_places": _times(residuals),
         "mixed_places": _times(mixed),
-        "own_pairs": _own_pairs(form),
         "own_gradients": _own_gradients(form),
         "whole_turn_back": _turn_back(form),
     }
@@ -115,58 +114,27 @@ def _turn_back(form: NormalForm) -> str:
     return joined([*lines, f"d_read *= {_turn(form, form.read.decays)}"])
 
 
-def _places_of_writes(form: NormalForm) -> list[int]:
-    """How many decay points act before the writes of a token: every number that there is."""
-    return sorted({row.decays for row in form.rows if row.write})
-
-
-def _sees_own(form: NormalForm) -> bool:
-    """Whether a row may recall what another of its token has written."""
-    return len(form.rows) > 1 and any(row.residual for row in form.rows)
-
-
-def _own_pairs(form: NormalForm) -> str:
-    """What rows and the read see of their own token."""
-    lines: list[str] = []
-    for place in _places_of_writes(form):
-        mine = _mine(form, place)
-        column = f" & {mine}[None, :]" if mine else ""
-        read = _times(_left(form, place, form.read.decays))
-        met = f"product(asking{read}, tl.trans(writes), DT, PRECISION)"
-        lines.append(f"gram += tl.where(own_read{column}, {met}, 0.0)")
-        if _sees_own(form):
-            met = f"product(residuals{_times(_between(form, place))}, tl.trans(writes), DT, PRECISION)"
-            lines.append(f"lower += tl.where(own_row{column}, {met}, 0.0)")
-    return joined(lines)
-
-
 def _own_gradients(form: NormalForm) -> str:
     """The gradients that pass between rows of one token, for each place of writes among its decays."""
-    lines: list[str] = []
-    for place in _places_of_writes(form):
-        mine = _mine(form, place)
-        column, row = (f" & {mine}[None, :]", f" & {mine}[:, None]") if mine else ("", "")
-        read = _times(_left(form, place, form.read.decays))
-        seen = f"tl.where(own_read{column}, pairs_read, 0.0)"
-        written = f"tl.where(own_write{row}, pairs_written, 0.0)"
-        lines.append(f"d_read += product({seen}, writes, DT, PRECISION){read}")
-        lines.append(f"d_write += product({written}, asking{read}, DT, PRECISION)")
-        if _sees_own(form):
-            left = _times(_between(form, place))
-            lines.append(f"d_residual += product(tl.where(below{column}, pairs, 0.0), writes, DT, PRECISION){left}")
-            above = f"tl.where(above{row}, pairs, 0.0)"
-            lines.append(f"d_write += product({above}, residuals{left}, DT, PRECISION)")
-    return joined(lines)
+    places = places_of_writes(form)
+    return joined(line for place in places for line in _own_place(form, place, alone=len(places) == 1))
 
 
-def _mine(form: NormalForm, place: int) -> str:
-    """Which rows write at a place; empty where all that write do."""
-    if len(_places_of_writes(form)) == 1:
-        return ""
-    substeps = [s for s, row in enumerate(form.rows) if row.write and row.decays == place]
-    return f"({' | '.join(f'(sub == {s})' for s in substeps)})"
-
-
-def _between(form: NormalForm, place: int) -> str:
-    """What decays leave between the writes at a place and the residuals of the same token; empty where none act."""
-    return _weights(form, [_left(form, place, place_of(form, s, "residual")) for s in range(len(form.rows))])
+def _own_place(form: NormalForm, place: int, *, alone: bool) -> list[str]:
+    mine = " | ".join(f"(sub == {s})" for s, row in enumerate(form.rows) if row.write and row.decays == place)
+    column, row = ("", "") if alone else (f" & ({mine})[None, :]", f" & ({mine})[:, None]")
+    read = _times(_left(form, place, form.read.decays))
+    seen = f"tl.where(own_read{column}, pairs_read, 0.0)"
+    written = f"tl.where(own_write{row}, pairs_written, 0.0)"
+    lines = [
+        f"d_read += product({seen}, writes, DT, PRECISION){read}",
+        f"d_write += product({written}, asking{read}, DT, PRECISION)",
+    ]
+    if not sees_own(form):
+        return lines
+    left = _times(_weights(form, [_left(form, place, place_of(form, s, "residual")) for s in range(len(form.rows))]))
+    return [
+        *lines,
+        f"d_residual += product(tl.where(below{column}, pairs, 0.0), writes, DT, PRECISION){left}",
+        f"d_write += product(tl.where(above{row}, pairs, 0.0), residuals{left}, DT, PRECISION)",
+    ]
