@@ -67,7 +67,7 @@ class RayExecutor:
         came, self._came = self._came, []
         for group in self._gathered(came):
             share = share_of(group, self._resources.gpus or 0.0)
-            actor = self._cluster.head.ask(partial(self._actor_of, share))
+            actor = self._idle_actor(share) or self._cluster.head.ask(partial(self._new_actor, share))
             self._crews[actor.run.remote(group)] = _Crew(actor, share, group)
         if not self._crews:
             time.sleep(timeout)
@@ -118,15 +118,16 @@ class RayExecutor:
             ray.kill(crew.actor)
         return [Departure(assignment, cause) for assignment in crew.running()]
 
-    def _actor_of(self, share: float) -> Any:
-        """An idle actor of such a share of a GPU, or a new one; idle ones of another share make room."""
+    def _idle_actor(self, share: float) -> Any:
+        """One of such a share of a GPU; None where there is none. Those of another share make room."""
         if share != self._idle_share:
             for actor in self._idle:
                 ray.kill(actor)
             self._idle.clear()
             self._idle_share = share
-        if self._idle:
-            return self._idle.pop()
+        return self._idle.pop() if self._idle else None
+
+    def _new_actor(self, share: float) -> Any:
         return _WORKER.options(num_cpus=self._resources.cpus, num_gpus=share).remote(self._body)
 
 

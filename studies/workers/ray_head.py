@@ -33,6 +33,7 @@ class Head:
         self.address = address
         self.elsewhere = elsewhere
         self.is_lost = False
+        self._asked: list[Future[Any]] = []
 
     def check(self) -> None:
         """Wait until it answers. WorkersLost if it does not."""
@@ -48,6 +49,7 @@ class Head:
         """What a call gives that may wait for the head. WorkersLost if that is gone before the call has ended."""
         self.check()
         answer = _begun(call)
+        self._asked = [cast("Future[Any]", answer)]
         while not wait([answer], SECONDS_BETWEEN_TRIES).done:
             self.check()
         return answer.result()
@@ -62,6 +64,7 @@ class Head:
         if self.is_lost:
             wait([_begun(cast(Callable[[], None], ray.shutdown))], SECONDS_TO_LEAVE)
         else:
+            wait(self._asked, SECONDS_TO_LEAVE)  # of an interrupted driver; Ray ends a process that asks after its end
             ray.shutdown()
 
 
