@@ -278,7 +278,7 @@ def report(home: Path, havoc: Havoc, given: argparse.Namespace) -> int:
         seconds = time.monotonic() - start
         cluster.restore()
         finish(home / "study", *size, "--ray-address", cluster.address, "--pause", "0")
-        left = _still_there(home / "study")
+        left = still_there(home / "study")
     finally:
         cluster.close()
     check_whole(home / "study", given.trials)
@@ -296,7 +296,7 @@ def report(home: Path, havoc: Havoc, given: argparse.Namespace) -> int:
     return int(havoc.left)
 
 
-def _still_there(directory: Path) -> list[int]:
+def still_there(directory: Path) -> list[int]:
     """Worker processes that are left when the driver is gone for some seconds."""
     for _ in range(50):
         if not workers(directory):
