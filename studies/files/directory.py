@@ -164,8 +164,10 @@ class TrialDirectory:
 
     def decision(self, tokens: int) -> bool | None:
         """Whether the trial is to stop at the rung of `tokens`; None while undecided."""
-        record = records.read_json(self.path / f"decision-{tokens}.json")
-        return None if record is None else bool(record["stop"])
+        path = self.path / f"decision-{tokens}.json"
+        record = records.read_json(path)
+        with records.read_as_written(path):
+            return None if record is None else bool(record["stop"])
 
     def write_decision(self, decision: Decision) -> None:
         """Let the worker go on, or stop it; a lost file is written again from the log of the rungs."""
@@ -205,6 +207,11 @@ class TrialDirectory:
     def write_result(self, result: Result) -> None:
         """End the trial."""
         records.write_json(self.path / "result.json", result.record())
+
+    def check(self) -> None:
+        """Whether all that a driver reads can be read. DamagedError."""
+        for read in (self.proposal, self.attempt, self.result, self.curve):
+            read()
 
     def write_log(self, attempt: int, text: str) -> None:
         """Keep an attempt's traceback."""

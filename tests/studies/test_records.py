@@ -88,7 +88,7 @@ def test_a_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StudyError) as error:
         records.read_json(tmp_path / "a.json")
     assert str(error.value) == (
-        f"{tmp_path}/a.json must hold JSON objects; is a list: restore it from a copy of the study"
+        f"{tmp_path}/a.json must hold JSON objects; it is a list: restore it from a copy of the study"
     )
     (tmp_path / "a.jsonl").write_text('{"line": 1}\n{"line": \n{"line": 3}\n')
     with pytest.raises(StudyError, match=r"a\.jsonl must hold JSON objects; line 2 is no JSON: restore it"):
@@ -112,6 +112,7 @@ ENDED = (
         ("result.json", ENDED % '"values": [1]', lambda trial: trial.result()),
         ("trial.json", '{"choices": 5}', lambda trial: trial.proposal()),
         ("metrics-1.jsonl", "{}\n", lambda trial: trial.curve()),
+        ("decision-64.json", "{}", lambda trial: trial.decision(64)),
         ("rungs.jsonl", "{}\n", lambda trial: read_decisions(trial.path / "rungs.jsonl")),
     ],
 )
