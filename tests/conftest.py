@@ -1,8 +1,11 @@
-"""What every test may rely on: one thread, fixed seeds, golden files, and `gpu` tests skipped where CUDA is missing."""
+"""What every test may rely on: one thread, fixed seeds, golden files. Tests marked `gpu` are skipped where CUDA is
+missing, those marked `postgresql` left out where PostgreSQL is.
+"""
 
 import os
 import random
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,8 +27,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a CUDA device where there is none."""
+def pytest_report_header() -> list[str]:
+    """What is left out of a run, before it begins."""
+    return [] if _has_postgresql() else ["left out: tests marked postgresql, since initdb is not installed"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs PostgreSQL where it is not installed, skip what needs a CUDA device where there is none."""
+    if not _has_postgresql():
+        left_out = [item for item in items if item.get_closest_marker("postgresql")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -34,6 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="gpu: needs a CUDA device"))
+
+
+def _has_postgresql() -> bool:
+    return shutil.which("initdb") is not None
 
 
 @pytest.fixture(autouse=True)
