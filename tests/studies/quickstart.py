@@ -1,6 +1,7 @@
 """The quickstart study as a user runs it, held against what it promises.
 
-    python tests/studies/quickstart.py        # about five minutes on two cores
+    python tests/studies/quickstart.py                 # about five minutes on two cores
+    python tests/studies/quickstart.py trials=1        # anything that the study takes, to see it at work
 
 Runs `archsearch study run studies/configs/quickstart.yaml` in a folder of its own, watches the memory of its processes,
 and prints every promise with what came. Exit code 1 if one does not hold.
@@ -20,6 +21,7 @@ from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
 
 ROOT = Path(__file__).parents[2]
+CONFIG = "studies/configs/quickstart.yaml"
 BASELINES = {"gated_delta_net", "q_delta", "eda"}
 LEARNER = "gated_delta_net"
 MOST_MINUTES, MOST_GIB = 8.0, 6.0
@@ -69,9 +71,9 @@ def _value(row: Row | None, objective: str, otherwise: float) -> float:
     return otherwise if row is None else row.values.get(objective, otherwise)
 
 
-def run(directory: Path) -> tuple[int, float, int]:
+def run(directory: Path, overrides: Sequence[str]) -> tuple[int, float, int]:
     """Run the study, its output on this terminal; its exit code, the seconds, the most bytes."""
-    command = ["-m", "archsearch", "study", "run", "studies/configs/quickstart.yaml", f"directory={directory}"]
+    command = ["-m", "archsearch", "study", "run", CONFIG, f"directory={directory}", *overrides]
     began, memory = time.monotonic(), 0
     with subprocess.Popen([sys.executable, *command], cwd=ROOT) as process:
         while process.poll() is None:
@@ -111,7 +113,7 @@ def main() -> int:
     """Run, judge, print."""
     with tempfile.TemporaryDirectory() as home:
         directory = Path(home) / "quickstart"
-        code, seconds, memory = run(directory)
+        code, seconds, memory = run(directory, sys.argv[1:])
         if code:
             print(f"BROKEN  the study ends well, its winner's module passes its own test: exit code {code}")
             return 1
