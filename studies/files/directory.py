@@ -108,6 +108,9 @@ ASKED: records.Kinds = {
 }
 """The question of a study."""
 
+POSED: records.Kinds = {"description": str, "objective": str, "baselines": dict}
+"""A task of it."""
+
 
 class TrialDirectory:
     """One trial's directory; nothing here keeps a copy of what the files say."""
@@ -264,7 +267,7 @@ class StudyDirectory:
                 f"a study's directory holds study.json; {self.path} does not; start one with archsearch study run"
             )
         with records.read_as_written(self.path / "study.json"):
-            records.check_kinds(record, ASKED)
+            _check_question(record)
         return record
 
     def write_plan(self, record: Mapping[str, object]) -> None:
@@ -291,6 +294,18 @@ class StudyDirectory:
             gone = self.path / "trials" if not whole else self.trial(found.index(lost or 0)).path / "trial.json"
             raise StudyError(f"{gone} is gone: restore it from a copy of the study")
         return {number: self.trial(number) for number in found}
+
+
+def _check_question(record: Mapping[str, Any]) -> None:
+    """ValueError where study.json has something else than was written."""
+    records.check_kinds(record, ASKED)
+    rungs = {f"rung_tokens[{i}]": tokens for i, tokens in enumerate(record["rung_tokens"])}
+    records.check_kinds(rungs, dict.fromkeys(rungs, int))
+    tasks = record.get("tasks", {})
+    records.check_kinds(tasks, dict.fromkeys(tasks, dict))
+    for task in tasks.values():
+        records.check_kinds(task, POSED)
+        records.check_kinds(task["baselines"], dict.fromkeys(task["baselines"], records.NUMBER))
 
 
 def _attempt_of(path: Path) -> int:

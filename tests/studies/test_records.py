@@ -130,7 +130,22 @@ def test_a_file_that_lacks_what_was_written_is_named(
     assert said.endswith("): restore it from a copy of the study") and "\n" not in said
 
 
-@pytest.mark.parametrize(("path", "text"), [("study.json", "{}"), ("study.json", '{"objectives": {"recall": "up"}}')])
+QUESTION = (
+    '{"fixed": {}, "baselines": {}, "versions": {}, "created": "", "objectives": {"loss": "minimize"}, '
+    '"rung_tokens": [8], %s}'
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("study.json", "{}"),
+        ("study.json", '{"objectives": {"recall": "up"}}'),
+        ("study.json", QUESTION % '"rung_tokens": ["all"]'),
+        ("study.json", QUESTION % '"tasks": {"mqar": 5}'),
+        ("study.json", QUESTION % '"tasks": {"mqar": {"objective": "recall", "description": ""}}'),
+    ],
+)
 def test_a_study_without_its_question_is_named(tmp_path: Path, path: str, text: str) -> None:
     (tmp_path / path).write_text(text)
     with pytest.raises(StudyError, match=r"study\.json must hold JSON objects; one lacks what was written"):
