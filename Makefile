@@ -8,7 +8,7 @@ SHORT ?= directory=runs/quickstart-short trials=3 tasks.mqar.tokens=100_000 task
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help study study-short test check format lint types order gpu-test fuzz hopper golden bench endurance sizes
+.PHONY: help study study-short quickstart test check format lint types order gpu-test fuzz hopper golden bench endurance sizes
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -18,6 +18,9 @@ study: $(READY)  ## set up, then run the quickstart study: ranking, report, expo
 
 study-short: $(READY)  ## the same with three trials and few tokens, to see every stage
 	$(BIN)/archsearch study run studies/configs/quickstart.yaml $(SHORT)
+
+quickstart: $(READY)  ## make study in a folder of its own, held against what it promises: minutes, memory, results
+	$(BIN)/python tests/studies/quickstart.py
 
 test: $(READY)  ## set up, then run the tests that need no GPU
 	$(PYTEST) -n $(WORKERS) -m "not gpu"

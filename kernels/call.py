@@ -62,15 +62,18 @@ def checked(
     scale: float | None,
     cu_seqlens: Tensor | None,
     raw: Collection[str] = (),
+    *,
+    one_token: bool = False,
 ) -> Call:
     """The call, or OperandError: what must hold, what came, what to do. Values are looked at in debug mode only
-    (ARCHSEARCH_DEBUG=1), those of the `raw` operands never.
+    (ARCHSEARCH_DEBUG=1), those of the `raw` operands never. `one_token`: whoever calls gave shapes without the T of 1
+    that `tensors` have, and is told of such.
     """
     key = None if cu_seqlens is not None or torch.compiler.is_compiling() else _likeness(tensors, initial_state)
     known = None if key is None else _checked_before(form)
     like = None if known is None else known.get(key)
     if like is None:
-        like = _found(form, tensors, initial_state, cu_seqlens)
+        like = _found(form, tensors, initial_state, cu_seqlens, one_token=one_token)
         if known is not None and key is not None:
             known[key] = like
     if scale is None:
@@ -112,18 +115,24 @@ def _likeness(tensors: Mapping[str, Tensor], state: Tensor | None) -> tuple[obje
 
 
 def _found(
-    form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tensor | None, cu_seqlens: Tensor | None
+    form: NormalForm,
+    tensors: Mapping[str, Tensor],
+    initial_state: Tensor | None,
+    cu_seqlens: Tensor | None,
+    *,
+    one_token: bool,
 ) -> Call:
     """The checks of tensors, one by one; a call that holds none of them yet, with the rule's own scale."""
-    _check_names(form, tensors)
-    for name, given in (("initial_state", initial_state), ("cu_seqlens", cu_seqlens)):
+    _check_names(form, tensors, one_token=one_token)
+    for name, given in (("state" if one_token else "initial_state", initial_state), ("cu_seqlens", cu_seqlens)):
         if given is not None and not isinstance(given, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OperandError(f"{name} must be a tensor; got {type(given).__name__}. Make it one with torch.tensor")
         if given is not None and given.layout != torch.strided:
             raise OperandError(f"{name} must be dense; got {given.layout}. Convert it with .to_dense()")
-    sizes = _sizes(form, tensors, initial_state)
+    sizes = _sizes(form, tensors, initial_state, one_token=one_token)
+    device = next(iter(tensors.values())).device
     for operand in form.operands:
-        _check_tensor(form, operand, tensors[operand.name], sizes, next(iter(tensors.values())).device)
+        _check_tensor(form, operand, tensors[operand.name], sizes, device, one_token=one_token)
     for name, size in sizes.items():
         if size == 0 and name not in ("B", "T"):
             raise OperandError(f"{name} must be at least 1; got 0 for rule {form.name!r}. Only B and T may be 0")
@@ -131,7 +140,6 @@ def _found(
         raise OperandError(
             f"value heads must be a multiple of key heads; got HV={sizes['HV']}, H={sizes['H']} for rule {form.name!r}"
         )
-    device = next(iter(tensors.values())).device
     if cu_seqlens is not None:
         _check_offsets(cu_seqlens, sizes, device)
     states = sizes["B"] if cu_seqlens is None else len(cu_seqlens) - 1
@@ -172,7 +180,7 @@ def check_values(form: NormalForm, tensors: Mapping[str, Tensor], raw: Collectio
             raise OperandError(f"sign {operand.name!r} must be -1 or 1 everywhere; got other values")
 
 
-def _check_names(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
+def _check_names(form: NormalForm, tensors: Mapping[str, Tensor], *, one_token: bool) -> None:
     names = [operand.name for operand in form.operands]
     wants = f"rule {form.name!r} takes {', '.join(names)}"
     missing = [name for name in names if name not in tensors]
@@ -180,24 +188,31 @@ def _check_names(form: NormalForm, tensors: Mapping[str, Tensor]) -> None:
     if missing:
         came = f" and {extra[0]!r} is none of them" if extra else ""
         raise OperandError(
-            f"{wants}; {missing[0]!r} is missing{came}. Pass it by keyword, shape {_shape_of(form, missing[0])}"
+            f"{wants}; {missing[0]!r} is missing{came}. "
+            f"Pass it by keyword, shape {_shape_of(form, missing[0], one_token=one_token)}"
         )
     if extra:
         raise OperandError(f"{wants}; got {extra[0]!r} as well. Leave it out")
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OperandError(
-                f"operand {name!r} must be a tensor of shape {_shape_of(form, name)}; got {type(tensor).__name__}"
+                f"operand {name!r} must be a tensor of shape {_shape_of(form, name, one_token=one_token)}; "
+                f"got {type(tensor).__name__}"
             )
 
 
-def _sizes(form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tensor | None) -> dict[str, int]:
+def _sizes(
+    form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tensor | None, *, one_token: bool
+) -> dict[str, int]:
     """B, T, H, HV, K, V as the first tensor that shows each of them says."""
     sizes: dict[str, int] = {}
     for operand in form.operands:
         tensor, dims = tensors[operand.name], operand.shape.strip("[]").split(", ")
         if tensor.dim() != len(dims):
-            raise OperandError(f"operand {operand.name!r} must have shape {operand.shape}; got {list(tensor.shape)}")
+            wanted, came = _shape_of(form, operand.name, one_token=one_token), _came(tensor, one_token=one_token)
+            takes = f"step takes one token: operand {operand.name!r}" if one_token else f"operand {operand.name!r}"
+            without = ", without T" if one_token else ""
+            raise OperandError(f"{takes} must have shape {wanted}{without}; got {came}")
         for dim, size in zip(dims, tensor.shape, strict=True):
             sizes.setdefault(dim, size)
     if initial_state is not None and initial_state.dim() == 4:
@@ -212,13 +227,21 @@ def _sizes(form: NormalForm, tensors: Mapping[str, Tensor], initial_state: Tenso
 
 
 def _check_tensor(
-    form: NormalForm, operand: Operand, tensor: Tensor, sizes: dict[str, int], device: torch.device
+    form: NormalForm,
+    operand: Operand,
+    tensor: Tensor,
+    sizes: dict[str, int],
+    device: torch.device,
+    *,
+    one_token: bool,
 ) -> None:
     expected = [sizes[dim] for dim in operand.shape.strip("[]").split(", ")]
     if list(tensor.shape) != expected:
+        wanted = _shape_of(form, operand.name, one_token=one_token)
+        of = expected[:1] + expected[2:] if one_token else expected
         raise OperandError(
-            f"operand {operand.name!r} of rule {form.name!r} must have shape {operand.shape} = {expected}; "
-            f"got {list(tensor.shape)}"
+            f"operand {operand.name!r} of rule {form.name!r} must have shape {wanted} = {of}; "
+            f"got {_came(tensor, one_token=one_token)}"
         )
     if tensor.layout != torch.strided:
         raise OperandError(f"operand {operand.name!r} must be dense; got {tensor.layout}. Convert it with .to_dense()")
@@ -270,5 +293,11 @@ def _is_number(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool)
 
 
-def _shape_of(form: NormalForm, name: str) -> str:
-    return next(operand.shape for operand in form.operands if operand.name == name)
+def _shape_of(form: NormalForm, name: str, *, one_token: bool) -> str:
+    shape = next(operand.shape for operand in form.operands if operand.name == name)
+    return shape.replace("T, ", "") if one_token else shape
+
+
+def _came(tensor: Tensor, *, one_token: bool) -> list[int]:
+    """The shape as it was given."""
+    return [*tensor.shape[:1], *tensor.shape[2:]] if one_token else list(tensor.shape)

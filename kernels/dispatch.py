@@ -100,7 +100,7 @@ class CompiledRule:
             raise OperandError("step takes a state [B, HV, K, V]; got None. Pass zeros before the first token")
         constants = () if self.entry is None else self.entry.constants
         token = {name: x if name in constants else _one_token(x) for name, x in operands.items()}
-        call = self._checked(token, state, scale, None)
+        call = self._checked(token, state, scale, None, one_token=True)
         return normalising.through(self.normal_form, call, self._step)
 
     def _step(self, call: Call) -> Result:
@@ -125,13 +125,17 @@ class CompiledRule:
         initial_state: Tensor | None,
         scale: float | None,
         cu_seqlens: Tensor | None,
+        *,
+        one_token: bool = False,
     ) -> Call:
         """The call, its operands as the rule takes them."""
         entry = self.entry
         if entry is None:
-            return checked(self.normal_form, tensors, initial_state, scale, cu_seqlens)
+            return checked(self.normal_form, tensors, initial_state, scale, cu_seqlens, one_token=one_token)
         operands, constants = entering.parted(entry, self.normal_form, tensors)
-        call = checked(self.normal_form, operands, initial_state, scale, cu_seqlens, entry.operands)
+        call = checked(
+            self.normal_form, operands, initial_state, scale, cu_seqlens, entry.operands, one_token=one_token
+        )
         entering.check_constants(entry, call, constants)
         if self._backend(call) != "triton":
             return call._replace(tensors=entering.entered(entry, call.tensors, constants))

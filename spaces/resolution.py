@@ -47,6 +47,8 @@ def resolve(space_or_rule: Space | Rule, choices: Mapping[str, Chosen] | Choose)
     """
     if isinstance(space_or_rule, Space):
         return space_or_rule.resolve(_chooser(choices, space_or_rule.holes))
+    if not isinstance(space_or_rule, Rule):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpaceError(f"resolve takes a Rule or a Space; got {space_or_rule!r}. A rule of the zoo is rules[name]")
     return cast(Rule, holes.resolve(space_or_rule, choices))
 
 

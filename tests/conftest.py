@@ -1,10 +1,13 @@
 """What every test may rely on: one thread, fixed seeds, golden files, and `gpu` tests skipped where CUDA is missing, or
-shared out by the kernels that they compile.
+shared out by the kernels that they compile. Tests marked `postgresql` or `mounts` are left out where a machine lacks
+what they need, which the first lines of a run say.
 """
 
 import os
 import random
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -33,8 +36,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a CUDA device where there is none; where there is one, begin with what takes longest."""
+def pytest_report_header() -> list[str]:
+    """What is left out of a run, before it begins."""
+    return [f"left out: tests marked {name}, since {reason}" for name, reason in _lacking().items()]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what this machine lacks something for. Skip what needs a CUDA device where there is none; where there
+    is one, begin with what takes longest.
+    """
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in _lacking())]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -85,6 +99,18 @@ def _compiling(nodeid: str) -> float:
         return 50 * wider if "random" in test or "long" in test else 0.0
     form = lower(rule)
     return (14 if form.decay_kind == "channel" else 4) * min(4, len(form.rows)) * wider
+
+
+@cache
+def _lacking() -> dict[str, str]:
+    """Markers of tests that cannot run on this machine, and why."""
+    found: dict[str, str] = {}
+    if shutil.which("initdb") is None:
+        found["postgresql"] = "initdb is not installed"
+    mount = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"]
+    if shutil.which("unshare") is None or subprocess.run(mount, capture_output=True).returncode:
+        found["mounts"] = "this kernel lets no user mount a file system"
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -225,8 +225,11 @@ POSITIONAL = ("address", "target", "log_decay")
 Step = Decay | Erase | DeltaWrite | Write | Simultaneous | Read
 
 
-def decay(log_decay: Any) -> Decay:
-    """S <- exp(g) S. `log_decay`: a log-decay operand, or a number <= 0."""
+def decay(log_decay: Any, *others: Any) -> Decay:
+    """S <- exp(g) S. `log_decay`: a log-decay operand, or a number <= 0. RuleError for several."""
+    if others:
+        given = ", ".join(_described(each) for each in (log_decay, *others))
+        raise RuleError(f"decay takes one log decay; got {given}. Give each a decay of its own: their logs add")
     return Decay(log_decay, _caller())
 
 

@@ -223,6 +223,8 @@ class Mixer(nn.Module):
 
     def _check(self, x: Tensor) -> None:
         width, weight = self.plan.sizes.width, self.projection
+        if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OperandError(f"the mixer takes a tensor [B, T, {width}]; got {type(x).__name__}")
         if x.dim() != 3 or x.shape[2] != width:
             raise OperandError(f"the mixer takes [B, T, {width}]; got {list(x.shape)}")
         cast_by_torch = x.is_floating_point() and torch.is_autocast_enabled(x.device.type)

@@ -98,6 +98,8 @@ def carry_out(
             stack.callback(proposals.close)
             _check_storage(directory, proposals, storage)
             if not fresh:
+                for trial in directory.trials().values():
+                    trial.check()
                 on_begin()
             for name, choices in plan.baselines.items():
                 proposals.enqueue(choices, f"{plan.origin}{name}")

@@ -123,6 +123,11 @@ def _train(trial: TrialDirectory, plan: Plan, show: Show, announce: Callable[[st
         message = first_line(error)
     curve = trial.curve()
     last = curve[-1] if curve else Measurement(trial.attempt(), 0, 0.0, {}, 0.0)
+    if outcome is Outcome.COMPLETE and last.fraction < 1:
+        raise StudyError(
+            f"{trial.path} has the checkpoint of its whole budget and not the evaluation: restore its metrics from a "
+            f"copy, or remove {trial.checkpoints} to train it again"
+        )
     result = Result(outcome, trial.attempt(), last.tokens, last.values, last.seconds, message, details)
     trial.write_result(result)
     return result

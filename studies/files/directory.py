@@ -108,6 +108,9 @@ ASKED: records.Kinds = {
 }
 """The question of a study."""
 
+POSED: records.Kinds = {"description": str, "objective": str, "baselines": dict}
+"""A task of it."""
+
 
 class TrialDirectory:
     """One trial's directory; nothing here keeps a copy of what the files say."""
@@ -164,8 +167,10 @@ class TrialDirectory:
 
     def decision(self, tokens: int) -> bool | None:
         """Whether the trial is to stop at the rung of `tokens`; None while undecided."""
-        record = records.read_json(self.path / f"decision-{tokens}.json")
-        return None if record is None else bool(record["stop"])
+        path = self.path / f"decision-{tokens}.json"
+        record = records.read_json(path)
+        with records.read_as_written(path):
+            return None if record is None else bool(record["stop"])
 
     def write_decision(self, decision: Decision) -> None:
         """Let the worker go on, or stop it; a lost file is written again from the log of the rungs."""
@@ -205,6 +210,11 @@ class TrialDirectory:
     def write_result(self, result: Result) -> None:
         """End the trial."""
         records.write_json(self.path / "result.json", result.record())
+
+    def check(self) -> None:
+        """Whether all that a driver reads can be read. DamagedError."""
+        for read in (self.proposal, self.attempt, self.result, self.curve):
+            read()
 
     def write_log(self, attempt: int, text: str) -> None:
         """Keep an attempt's traceback."""
@@ -257,7 +267,7 @@ class StudyDirectory:
                 f"a study's directory holds study.json; {self.path} does not; start one with archsearch study run"
             )
         with records.read_as_written(self.path / "study.json"):
-            records.check_kinds(record, ASKED)
+            _check_question(record)
         return record
 
     def write_plan(self, record: Mapping[str, object]) -> None:
@@ -284,6 +294,18 @@ class StudyDirectory:
             gone = self.path / "trials" if not whole else self.trial(found.index(lost or 0)).path / "trial.json"
             raise StudyError(f"{gone} is gone: restore it from a copy of the study")
         return {number: self.trial(number) for number in found}
+
+
+def _check_question(record: Mapping[str, Any]) -> None:
+    """ValueError where study.json has something else than was written."""
+    records.check_kinds(record, ASKED)
+    rungs = {f"rung_tokens[{i}]": tokens for i, tokens in enumerate(record["rung_tokens"])}
+    records.check_kinds(rungs, dict.fromkeys(rungs, int))
+    tasks = record.get("tasks", {})
+    records.check_kinds(tasks, dict.fromkeys(tasks, dict))
+    for task in tasks.values():
+        records.check_kinds(task, POSED)
+        records.check_kinds(task["baselines"], dict.fromkeys(task["baselines"], records.NUMBER))
 
 
 def _attempt_of(path: Path) -> int:

@@ -88,7 +88,7 @@ def read_json(path: Path) -> dict[str, object] | None:
         return None
     except UnicodeDecodeError as error:
         raise _damaged(path, "is no text") from error
-    return _object(text, path, "")
+    return _object(text, path, "it")
 
 
 def read_lines(path: Path) -> list[dict[str, object]]:
@@ -101,7 +101,7 @@ def read_lines(path: Path) -> list[dict[str, object]]:
     except FileNotFoundError:
         return []
     lines = data[: data.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-    return [_object(line, path, f" line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    return [_object(line, path, f"line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
 
 
 @contextlib.contextmanager
@@ -146,10 +146,10 @@ def _shortened(value: object) -> str:
 def _object(text: str, path: Path, place: str) -> dict[str, object]:
     try:
         record = json.loads(text)
-    except ValueError as error:
-        raise _damaged(path, f"{place.strip()} is no JSON".strip()) from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"{place} is no JSON") from error
     if not isinstance(record, dict):
-        raise _damaged(path, f"{place.strip()} is a {type(record).__name__}".strip())
+        raise _damaged(path, f"{place} is a {type(record).__name__}")
     return cast(dict[str, object], record)
 
 

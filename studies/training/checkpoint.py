@@ -72,8 +72,11 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
         raise CheckpointError(f"{directory / 'latest.json'} names {path.name}; there is no such file: copy it back")
     if record.get("format") != FORMAT:
         raise CheckpointError(f"{path} is no checkpoint: it must have format {FORMAT!r}, got {record.get('format')!r}")
-    tensors = _read_tensors(_tensors_path(directory, tokens), cast(str, record.get("sha256", "")))
-    return Checkpoint(tokens, tensors, cast(Mapping[str, Any], record["record"]))
+    kept = record.get("record")
+    if not isinstance(kept, Mapping):
+        raise CheckpointError(f"{path} is no checkpoint: it must hold a record, got {type(kept).__name__}")
+    tensors = _read_tensors(_tensors_path(directory, tokens), str(record.get("sha256", "")))
+    return Checkpoint(tokens, tensors, cast(Mapping[str, Any], kept))
 
 
 def _read_tensors(path: Path, checksum: str) -> dict[str, Tensor]:

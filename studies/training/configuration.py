@@ -40,6 +40,8 @@ def read_config(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
 
 
 def _load(path: Path) -> DictConfig:
+    if path.suffix == ".py":
+        raise ConfigError(f"a configuration is a YAML file; got {path}: name that in one, as rule: {path}")
     try:
         loaded = OmegaConf.load(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:

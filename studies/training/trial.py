@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from archsearch.errors import CheckpointError, ConfigError
 from archsearch.spaces.options import Training
+from archsearch.studies.files import records
 from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.card import training_on
 from archsearch.studies.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -149,6 +150,15 @@ class State:
     tensors: Mapping[str, Mapping[str, Tensor]]
 
 
+KEPT: records.Kinds = {
+    "identity": (dict, type(None)),
+    "fraction": records.NUMBER,
+    "seconds": records.NUMBER,
+    "steps": dict,
+}
+"""Of a state what is no tensor."""
+
+
 def write_trial(plan: Plan, checkpoints: Path, state: State) -> None:
     """Keep a state as the newest checkpoint; of a trial that is over without the optimiser's moments, two thirds of it,
     which nothing reads any more. CheckpointError if the disk is full.
@@ -176,6 +186,15 @@ def read_trial(plan: Plan, checkpoints: Path) -> State | None:
     kept = read_checkpoint(checkpoints)
     if kept is None:
         return None
+    try:
+        records.check_kinds(kept.record, KEPT)
+        steps = cast(Mapping[str, int], kept.record["steps"])
+        records.check_kinds(steps, {entry.task.name: int for entry in plan.entries})
+    except ValueError as error:
+        raise CheckpointError(
+            f"the checkpoint in {checkpoints} lacks what was written ({error}); restore it from a copy, or remove that "
+            "folder to train from the first step"
+        ) from error
     if kept.record["identity"] != plan.identity:
         raise CheckpointError(
             f"the checkpoint in {checkpoints} is of another trial: its options are not those given;"
@@ -187,7 +206,6 @@ def read_trial(plan: Plan, checkpoints: Path) -> State | None:
         tensors[entry.task.name] = {
             name.removeprefix(prefix): tensor for name, tensor in kept.tensors.items() if name.startswith(prefix)
         }
-    steps = cast(Mapping[str, int], kept.record["steps"])
     return State(float(kept.record["fraction"]), float(kept.record["seconds"]), steps, tensors)
 
 

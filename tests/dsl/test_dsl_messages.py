@@ -435,6 +435,13 @@ MESSAGES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Rule("wrong", decay(g), decay(log_decay("g", per="channel")), write(k, v), read(q)),
         ('rule \'wrong\' uses \'g\' for two operands: log_decay("g") and log_decay("g", per="channel"). Rename one'),
     ),
+    "two decays in one": (
+        lambda: decay(g, log_decay("h", per="channel")),
+        (
+            'decay takes one log decay; got log_decay("g") with shape [B, T, HV], log_decay("h", per="channel") with '
+            "shape [B, T, HV, K]. Give each a decay of its own: their logs add"
+        ),
+    ),
     "a text that ends early": (
         lambda: parse_rule('Rule("x", write('),
         ("a rule's text must be one expression Rule(...); got a syntax error in line 1: '(' was never closed"),
@@ -452,8 +459,8 @@ MESSAGES: dict[str, tuple[Callable[[], Any], str]] = {
         "a rule's text holds calls of the language, numbers and arithmetic; got \"key('k').name\"",
     ),
     "a text with a wrong argument": (
-        lambda: parse_rule('Rule("x", decay(log_decay("g"), 2))'),
-        ("\"decay(log_decay('g'), 2)\" in a rule's text: decay() takes 1 positional argument but 2 were given"),
+        lambda: parse_rule('Rule("x", decay(log_decay("g"), by=2))'),
+        ("\"decay(log_decay('g'), by=2)\" in a rule's text: decay() got an unexpected keyword argument 'by'"),
     ),
     "a text that adds what cannot be": (
         lambda: parse_rule('Rule("x", read(query("q") + "a"), erase(1 + "a"))'),

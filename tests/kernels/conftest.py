@@ -1,5 +1,10 @@
-"""Triton is first imported ready for its interpreter where there is no CUDA device; tests of kernels ask for it."""
+"""Triton is first imported ready for its interpreter where there is no CUDA device; tests of kernels ask for it. Those
+that need it on every machine are marked `interpreter`.
+"""
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from importlib import import_module
@@ -89,6 +94,18 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> torch.device:
         return torch.device("cuda")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     return torch.device("cpu")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
+    """A test marked `interpreter` runs in a process that sees no CUDA device where this one has one."""
+    if pyfuncitem.get_closest_marker("interpreter") is None or not torch.cuda.is_available():
+        return None
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=pyfuncitem.config.rootpath, env=hidden, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True
 
 
 @pytest.fixture

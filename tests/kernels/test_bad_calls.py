@@ -245,17 +245,32 @@ MESSAGES: dict[str, tuple[type[ArchsearchError], Callable[..., Any], str]] = {
     "a step with tokens": (
         OperandError,
         lambda _: step(k=zeros(1, 1, 2, 3)),
-        "operand 'k' must have shape [B, T, H, K]; got [1, 1, 1, 2, 3]",
+        "step takes one token: operand 'k' must have shape [B, H, K], without T; got [1, 1, 2, 3]",
+    ),
+    "a step with all tokens": (
+        OperandError,
+        lambda _: step(**draw(lower(GDN), SHAPE).tensors),
+        "step takes one token: operand 'g' must have shape [B, HV], without T; got [1, 6, 4]",
+    ),
+    "a step with other widths": (
+        OperandError,
+        lambda _: step(q=zeros(1, 2, 4)),
+        "operand 'q' of rule 'gated_delta_net' must have shape [B, H, K] = [1, 2, 3]; got [1, 2, 4]",
     ),
     "a step with a number": (
         OperandError,
         lambda _: step(beta=zeros()),
-        "operand 'beta' must have shape [B, T, HV]; got []",
+        "step takes one token: operand 'beta' must have shape [B, HV], without T; got []",
     ),
     "a step without its operand": (
         OperandError,
         lambda _: step(k=None),
-        "operand 'k' must be a tensor of shape [B, T, H, K]; got NoneType",
+        "operand 'k' must be a tensor of shape [B, H, K]; got NoneType",
+    ),
+    "a step from a number": (
+        OperandError,
+        lambda _: step(state=0.0),
+        "state must be a tensor; got float. Make it one with torch.tensor",
     ),
     "a step with a state of another shape": (
         OperandError,

@@ -17,10 +17,7 @@ from archsearch.kernels.triton import setup as setups
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
-pytestmark = [
-    pytest.mark.usefixtures("interpreted"),
-    pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels are then compiled and not interpreted"),
-]
+pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.interpreter]
 ODD = Shape(batch=2, tokens=37, heads=1, value_heads=2, key_dim=13, value_dim=19)
 EVEN = Shape(batch=2, tokens=64, heads=2, value_heads=2, key_dim=32, value_dim=32)
 OFFSETS = (0, 0, 30, 31, 31, 74)

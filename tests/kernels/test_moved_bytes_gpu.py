@@ -18,7 +18,7 @@ def test_the_model_is_within_a_fifth_of_the_bytes_that_move() -> None:
     """One test for all rules: a process of a distributed run counts them in one go, and no other does."""
     done = subprocess.run([sys.executable, SCRIPT, *RULES], capture_output=True, text=True)
     if done.returncode == 3:
-        pytest.skip("ncu is missing or may not read the counters")
+        pytest.skip("gpu: its counters cannot be read here: ncu is missing or may not")
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, dict[str, float]]] = json.loads(done.stdout)
     ratios = {(name, part): each["model"] / each["counted"] for name in RULES for part, each in found[name].items()}

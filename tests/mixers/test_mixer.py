@@ -246,6 +246,12 @@ def weights(mixer: Mixer, name: str) -> Tensor:
     return mixer.projection[start : start + mixer.plan.parts[names.index(name)].inputs]
 
 
+def test_what_is_no_tensor_is_refused() -> None:
+    nothing: Any = None
+    with pytest.raises(OperandError, match=r"the mixer takes a tensor \[B, T, 32\]; got NoneType"):
+        Mixer(rules["delta_net"], WIDTH, HEADS)(nothing)
+
+
 @pytest.mark.parametrize(
     ("shape", "offsets", "sequences", "message"),
     [

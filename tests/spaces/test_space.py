@@ -200,3 +200,10 @@ def test_pattern_and_sizes_of_its_layers_may_be_holes() -> None:
     assert "model/window" not in found.choices and found.model.window == Model().window
     local = resolve(space, {**choices, "model/pattern": "local"})
     assert local.model.window == 6 and "model/latent/rank" not in local.choices
+
+
+def test_what_is_neither_a_rule_nor_a_space_is_refused() -> None:
+    with pytest.raises(
+        SpaceError, match=r"resolve takes a Rule or a Space; got 'gla'\. A rule of the zoo is rules\[name\]"
+    ):
+        archsearch.resolve("gla", {})  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -81,6 +81,11 @@ def overhead(toy: ModuleType) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def quickstart() -> ModuleType:
+    return _load("quickstart")
+
+
+@pytest.fixture(scope="session")
 def sharing() -> ModuleType:
     return _load("shared_trial")
 

@@ -38,6 +38,8 @@ CPUS = 1
 
 SECONDS_TO_TRY_AGAIN = 5.0
 """For a node, on a machine that is too busy to start one."""
+TRIES = 5
+"""Of a head there, each of half a minute."""
 
 STORE = 80 * 2**20
 """Bytes of each node's object store."""
@@ -79,10 +81,16 @@ class LocalCluster:
     def _begin(self) -> None:
         from ray.cluster_utils import Cluster
 
-        self._cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": CPUS, "object_store_memory": STORE, "include_dashboard": False},
-        )
+        for left in reversed(range(TRIES)):
+            self._cluster = Cluster()
+            try:
+                self._cluster.add_node(num_cpus=CPUS, object_store_memory=STORE, include_dashboard=False)
+                break
+            except Exception as error:  # Ray raises nothing narrower where a node takes too long to start
+                if not left:
+                    raise
+                print(f"no head: {error}", file=sys.stderr)
+                self._cluster.shutdown()
         self.address = str(self._cluster.address)
         self._node: Any = None
         self._back = 0.0
@@ -278,7 +286,7 @@ def report(home: Path, havoc: Havoc, given: argparse.Namespace) -> int:
         seconds = time.monotonic() - start
         cluster.restore()
         finish(home / "study", *size, "--ray-address", cluster.address, "--pause", "0")
-        left = _still_there(home / "study")
+        left = still_there(home / "study")
     finally:
         cluster.close()
     check_whole(home / "study", given.trials)
@@ -296,7 +304,7 @@ def report(home: Path, havoc: Havoc, given: argparse.Namespace) -> int:
     return int(havoc.left)
 
 
-def _still_there(directory: Path) -> list[int]:
+def still_there(directory: Path) -> list[int]:
     """Worker processes that are left when the driver is gone for some seconds."""
     for _ in range(50):
         if not workers(directory):

@@ -28,22 +28,25 @@ def whole(killing: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> list
     return list(killing.rows(directory))
 
 
-def test_a_study_killed_at_random_on_a_cluster_ends_exactly_as_the_unkilled_one(
+def test_a_study_killed_ten_times_at_random_ends_exactly_as_the_unkilled_one(
     killing: ModuleType, whole: list[tuple[Any, ...]], tmp_path: Path
 ) -> None:
-    targets = ("worker", "driver", "node", "worker", "driver")
-    havoc = killing.Havoc(random.Random(3), kills=len(targets), pause=1.5, targets=targets)
+    draw = random.Random(3)
+    targets = draw.sample(("driver", "worker", "node"), 10, counts=(4, 5, 1))
+    havoc = killing.Havoc(draw, kills=len(targets), pause=1.5, targets=targets)
     cluster = killing.LocalCluster()
     try:
         options = [*SIZE, "--slots", "1"]
-        killing.torment(tmp_path / "study", havoc, cluster, [*options, "--pause", "0.1"])
+        killing.torment(tmp_path / "study", havoc, cluster, [*options, "--pause", "0.25", "--patience", "2"])
         cluster.restore()
         killing.finish(tmp_path / "study", *options, "--ray-address", cluster.address, "--pause", "0")
+        left = killing.still_there(tmp_path / "study")
     finally:
         cluster.close()
-    assert havoc.counts == {"worker": 2, "driver": 2, "node": 1}
+    assert havoc.counts == {"driver": 4, "worker": 5, "node": 1}
     killing.check_whole(tmp_path / "study", TRIALS)
     assert killing.rows(tmp_path / "study") == whole
+    assert not left, f"processes {left} outlived the study"
 
 
 def test_a_driver_whose_cluster_lost_its_head_ends_in_one_line_and_another_cluster_ends_the_study(

@@ -88,7 +88,7 @@ def test_a_file_that_holds_no_object_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StudyError) as error:
         records.read_json(tmp_path / "a.json")
     assert str(error.value) == (
-        f"{tmp_path}/a.json must hold JSON objects; is a list: restore it from a copy of the study"
+        f"{tmp_path}/a.json must hold JSON objects; it is a list: restore it from a copy of the study"
     )
     (tmp_path / "a.jsonl").write_text('{"line": 1}\n{"line": \n{"line": 3}\n')
     with pytest.raises(StudyError, match=r"a\.jsonl must hold JSON objects; line 2 is no JSON: restore it"):
@@ -112,6 +112,7 @@ ENDED = (
         ("result.json", ENDED % '"values": [1]', lambda trial: trial.result()),
         ("trial.json", '{"choices": 5}', lambda trial: trial.proposal()),
         ("metrics-1.jsonl", "{}\n", lambda trial: trial.curve()),
+        ("decision-64.json", "{}", lambda trial: trial.decision(64)),
         ("rungs.jsonl", "{}\n", lambda trial: read_decisions(trial.path / "rungs.jsonl")),
     ],
 )
@@ -129,7 +130,22 @@ def test_a_file_that_lacks_what_was_written_is_named(
     assert said.endswith("): restore it from a copy of the study") and "\n" not in said
 
 
-@pytest.mark.parametrize(("path", "text"), [("study.json", "{}"), ("study.json", '{"objectives": {"recall": "up"}}')])
+QUESTION = (
+    '{"fixed": {}, "baselines": {}, "versions": {}, "created": "", "objectives": {"loss": "minimize"}, '
+    '"rung_tokens": [8], %s}'
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("study.json", "{}"),
+        ("study.json", '{"objectives": {"recall": "up"}}'),
+        ("study.json", QUESTION % '"rung_tokens": ["all"]'),
+        ("study.json", QUESTION % '"tasks": {"mqar": 5}'),
+        ("study.json", QUESTION % '"tasks": {"mqar": {"objective": "recall", "description": ""}}'),
+    ],
+)
 def test_a_study_without_its_question_is_named(tmp_path: Path, path: str, text: str) -> None:
     (tmp_path / path).write_text(text)
     with pytest.raises(StudyError, match=r"study\.json must hold JSON objects; one lacks what was written"):

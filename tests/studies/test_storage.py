@@ -17,8 +17,7 @@ from archsearch.errors import StudyError
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.search.storage import open_storage, without_password
 
-DATABASES = ["sqlite", *(["postgresql"] if shutil.which("initdb") else [])]
-"""A server is started where PostgreSQL is installed."""
+DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
 
 
 def _play(toy: ModuleType, threads: Any, directory: Path, storage: str, trials: int = 8) -> list[tuple[Any, ...]]:

@@ -79,6 +79,15 @@ def test_a_damaged_last_line_is_named(run: Any, tmp_path: Path, name: str) -> No
         run(trials=4)
 
 
+@pytest.mark.parametrize("name", ["trial.json", "attempt.json", "result.json", "metrics-1.jsonl"])
+def test_a_damaged_trial_is_named_before_anything_is_said_to_begin(run: Any, tmp_path: Path, name: str) -> None:
+    run(trials=4)
+    (tmp_path / "study/trials/00002" / name).write_text("garbage\n")
+    refused = rf"00002/{name} must hold JSON objects; (it|line 1) is no JSON: restore it"
+    with pytest.raises(records.DamagedError, match=refused):
+        run(trials=4, on_begin=lambda: pytest.fail("the study is said to begin"))
+
+
 def test_a_driver_that_dies_before_any_of_its_writes_is_taken_up(run: Any, toy: ModuleType, tmp_path: Path) -> None:
     """One fault a run, before each durable write of the driver's protocol in turn, until a run ends without one."""
     run(trials=5, directory="whole")

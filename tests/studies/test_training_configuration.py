@@ -105,5 +105,9 @@ def test_a_mistake_is_one_clear_line(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_and_a_bad_override_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no configuration file .*absent.yaml; give the path of a YAML file"):
         read_config(Example, tmp_path / "absent.yaml")
+    with pytest.raises(
+        ConfigError, match=r"a configuration is a YAML file; got mine.py: name that in one, as rule: mine"
+    ):
+        read_config(Example, Path("mine.py"))
     with pytest.raises(ConfigError, match="an override must be key=value; got 'clip'"):
         read_config(Example, written(tmp_path, "rule: gdn\n"), ["clip"])

@@ -94,6 +94,17 @@ def test_a_trial_cut_short_goes_on_from_its_checkpoint(tmp_path: Path, monkeypat
     assert outcome is Outcome.COMPLETE and rest == [step for step in expected if step in rest] and len(rest) == 6
 
 
+def test_a_trial_whose_last_evaluation_is_lost_is_not_called_complete(tmp_path: Path) -> None:
+    steps_of(tmp_path)
+    for name in ("metrics-1.jsonl", "result.json"):
+        (tmp_path / "trial" / name).unlink()
+    with pytest.raises(
+        StudyError, match=r"trial has the checkpoint of its whole budget and not the evaluation: restore"
+    ):
+        steps_of(tmp_path)
+    assert TrialDirectory(tmp_path / "trial").result() is None
+
+
 def test_an_unstable_trial_has_a_result_that_says_so(tmp_path: Path) -> None:
     _, _, outcome = steps_of(tmp_path, "training.learning_rate=1e30", "training.clip=0")
     result = TrialDirectory(tmp_path / "trial").result()

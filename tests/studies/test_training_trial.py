@@ -331,6 +331,10 @@ DAMAGES: dict[str, tuple[str, bytes]] = {
     "DIR/2.safetensors is damaged: its SHA-256 must be SUM..., as its .json says": ("2.safetensors", b"garbage"),
     "DIR/2.json is no checkpoint's: it must hold one JSON object": ("2.json", b"[1]"),
     "DIR/2.json is no checkpoint: it must have format 'archsearch checkpoint 1', got None": ("2.json", b"{}"),
+    "DIR/2.json is no checkpoint: it must hold a record, got NoneType": (
+        "2.json",
+        b'{"format": "archsearch checkpoint 1"}',
+    ),
     "DIR/latest.json is no checkpoint's: it must hold one JSON object": ("latest.json", b"{"),
     "DIR/latest.json must hold a number of tokens; it is no checkpoint's": ("latest.json", b"{}"),
     "DIR/latest.json names 9.json; there is no such file: copy it back": ("latest.json", b'{"tokens": 9}'),
@@ -354,6 +358,16 @@ def test_the_checkpoint_of_another_trial_is_refused(tmp_path: Path) -> None:
     assert latest is not None
     write_checkpoint(tmp_path, Checkpoint(9999, latest.tensors, {**latest.record, "identity": {"rule": "other"}}))
     with pytest.raises(CheckpointError, match="is of another trial"):
+        train_trial(plan(), tmp_path, Alone())
+
+
+@pytest.mark.parametrize("changes", [{"steps": 5}, {"steps": {}}, {"fraction": None}, {"seconds": "many"}], ids=str)
+def test_a_checkpoint_that_lacks_what_was_written_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    losses_of(tmp_path, Alone())
+    latest = read_checkpoint(tmp_path)
+    assert latest is not None
+    write_checkpoint(tmp_path, Checkpoint(9999, latest.tensors, {**latest.record, **changes}))
+    with pytest.raises(CheckpointError, match=r"lacks what was written \(.*\); restore it from a copy, or remove"):
         train_trial(plan(), tmp_path, Alone())
 
 
