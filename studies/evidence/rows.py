@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from archsearch.studies.design.rates import without_rate
+from archsearch.studies.evidence.best_rate import best_rate
 from archsearch.studies.evidence.naming import choice_words, differing, name_words
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import IMPORTED, Measurement, StudyDirectory
@@ -92,14 +93,13 @@ class Evidence:
     @property
     def judged(self) -> list[Row]:
         """The complete trials that count: of a variant on several seeds the first one with the means over all, of a
-        structure trained at several rates the best by the first objective, the earliest of equals.
+        structure trained at several rates the one at its best rate.
         """
-        best: dict[str, Row] = {}
+        structures: dict[str, list[Row]] = {}
         for row in self._variants:
-            kept = best.setdefault(row.structure, row)
-            if losses(row.values, self.objectives)[0] < losses(kept.values, self.objectives)[0]:
-                best[row.structure] = row
-        return sorted(best.values(), key=lambda row: row.number)
+            structures.setdefault(row.structure, []).append(row)
+        best = [rows[best_rate([row.values for row in rows], self.objectives)] for rows in structures.values()]
+        return sorted(best, key=lambda row: row.number)
 
     @property
     def _variants(self) -> list[Row]:

@@ -85,7 +85,7 @@ def test_a_best_rate_at_the_end_of_the_grid_is_told() -> None:
         ("low kind", "lowest", 0.001),
         ("high kind", "highest", 0.1),
     ]
-    assert curves[0].points == [(0.001, 3.0), (0.01, 1.0), (0.1, 2.0)]
+    assert curves[0].points == {"loss": [(0.001, 3.0), (0.01, 1.0), (0.1, 2.0)]}
     page = rate_section(evidence_of(rows, GRID))[0].html()
     assert "Of 3 structures 2 were best at an end of the rates tried" in page
     assert "low kind: 0.001, the lowest; high kind: 0.1, the highest" in page
