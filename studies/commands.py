@@ -32,6 +32,7 @@ from archsearch.studies.evidence.pareto import places
 from archsearch.studies.evidence.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
 from archsearch.studies.evidence.rows import Evidence, read_evidence
 from archsearch.studies.evidence.status import Status, read_status
+from archsearch.studies.evidence.winner import Finals, finals_of
 from archsearch.studies.evidence.wording import shown, spoken
 from archsearch.studies.export import export_and_check
 from archsearch.studies.files.directory import StudyDirectory
@@ -221,6 +222,11 @@ def best(directory: str, *, json: bool) -> None:
         console.print(f"Next: archsearch study report {quote(directory)}")
         return
     _print_ranking(evidence)
+    finals = finals_of(StudyDirectory(Path(directory)))
+    if finals is not None:
+        console.print(finals.words)
+        console.print(f"Next: archsearch study {_next_of(finals, directory)}")
+        return
     console.print(f"Next: archsearch study report {quote(directory)}")
 
 
@@ -231,7 +237,7 @@ def report(directory: str) -> None:
 
 def export(source: str, target: str, *, overwrite: bool, name: str | None) -> None:
     """Write the model of a trial, or of a study's winner, as a stand-alone module, and run the module's own test."""
-    home, checks = export_and_check(source, target, overwrite=overwrite, name=name)
+    home, checks = export_and_check(source, target, overwrite=overwrite, name=name, announce=console.print)
     if not checks.passed:
         raise RuntimeError("\n".join(["the exported module fails its own test:", *checks.lines]))
     console.print(f"Exported to {home}: {counted(len(checks.lines), 'check')} passed in a process without archsearch")
@@ -243,6 +249,8 @@ def probe(source: str, text: str | None, out: str | None) -> None:
     """Measure what the memory of a trained model does while it reads; write the numbers and a page."""
     target = target_of(Path(source), None if out is None else Path(out))
     subject = find_subject(Path(source), None if text is None else Path(text))
+    if subject.why:
+        console.print(subject.why)
     console.print(f"{subject.source} reads {subject.reading.description}")
     probed = probe_subject(subject, lambda layer: console.print(f"  layer {layer.index}: {_findings(layer)}"))
     page = write_probe(probed, target)
@@ -293,10 +301,18 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     console.print(f"Report: {write_report(directory)}")
     if evidence.winner is not None:
         export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
-    if config.baselines:
+    finals = finals_of(directory)
+    if finals is not None:
+        console.print(f"{finals.words}. Next: archsearch study {_next_of(finals, str(directory.path))}")
+    elif config.baselines:
         console.print(f"Next, on {config.seeds.finals} fresh seeds, who won: archsearch study finals {place}")
     if not directory.is_spent():
         console.print(f"Or, for more trials: archsearch study resume {place} trials={2 * config.trials or 8}")
+
+
+def _next_of(finals: Finals, search: str) -> str:
+    """The command that goes on with finals, or shows their verdicts."""
+    return f"finals {quote(search)}" if finals.ended < finals.wanted else f"best {quote(str(finals.directory.path))}"
 
 
 def _introduce(config: StudyConfig) -> None:
