@@ -353,7 +353,11 @@ def report(directory: Directory) -> None:
 def export(
     source: Annotated[
         str,
-        typer.Argument(metavar="STUDY-OR-TRIAL", help="A study (the winner of its finals, else its own) or a trial.", show_default=False),
+        typer.Argument(
+            metavar="STUDY-OR-TRIAL",
+            help="A study (the winner of its finals, else its own) or a trial.",
+            show_default=False,
+        ),
     ],
     target: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Where the module goes.", show_default=False)],
     *,

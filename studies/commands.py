@@ -39,10 +39,12 @@ from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import is_held
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
+from archsearch.studies.report.caveats import NO_AA, aa_beside, aa_lines, warnings
 from archsearch.studies.report.check_page import print_check
 from archsearch.studies.report.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
+from archsearch.studies.report.matched_page import unequal
 from archsearch.studies.report.study_page import ranking_table, write_report
-from archsearch.studies.report.verdict_page import aa_lines, pareto_table, verdict_table
+from archsearch.studies.report.verdict_page import pareto_table, summary, verdict_table
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
 
@@ -55,7 +57,7 @@ SECONDS_BETWEEN_LINES = 20.0
 BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate", "reason")
 """Columns of the ranking that a terminal shows, beside the objectives."""
 
-VERDICT_BRIEF = ("entrant", "verdict", "mean", "difference", "low", "high", "p", "seeds")
+VERDICT_BRIEF = ("entrant", "verdict", "mean", "difference", "low", "high", "p", "seeds", "reason")
 """Columns of a table of verdicts that a terminal shows."""
 
 FINDINGS = (
@@ -218,8 +220,10 @@ def best(directory: str, *, json: bool) -> None:
         print(ranking_table(evidence).json() if concluded is None else _verdicts_json(concluded, evidence), end="")
         return
     if concluded is not None:
-        _print_conclusions(concluded, evidence)
-        console.print(f"Next: archsearch study report {quote(directory)}")
+        _print_conclusions(concluded, evidence, Path(directory))
+        console.print(
+            f"Next: archsearch study report {quote(directory)}, or archsearch export {quote(directory)} winner"
+        )
         return
     _print_ranking(evidence)
     finals = finals_of(StudyDirectory(Path(directory)))
@@ -292,7 +296,7 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     evidence = read_evidence(directory)
     concluded = conclude(evidence)
     if concluded is not None:
-        _print_conclusions(concluded, evidence)
+        _print_conclusions(concluded, evidence, directory.path)
         page = write_report(directory)
         console.print(f"Report: {page}")
         console.print(f"Next: open {quote(str(page))}, which says what these verdicts rest on")
@@ -354,7 +358,7 @@ def _progress(directory: Path) -> Callable[[], None]:
 
 
 def _print_ranking(evidence: Evidence) -> None:
-    _print_table(ranking_table(evidence), evidence.objectives)
+    _print_table(ranking_table(evidence), (*BRIEF, *evidence.objectives))
     console.print("Scores of one seed: they screen, they do not conclude.", style="dim")
     winner = evidence.winner
     if winner is None:
@@ -369,21 +373,26 @@ def _print_ranking(evidence: Evidence) -> None:
 
 def _verdicts_json(concluded: Conclusions, evidence: Evidence) -> str:
     """The rows of every table of verdicts, by objective."""
-    tables = {name: verdict_table(concluded, name, way) for name, way in evidence.objectives.items()}
+    tables = {name: verdict_table(evidence, concluded, name) for name in evidence.objectives}
     return jsonlib.dumps({name: jsonlib.loads(table.json()) for name, table in tables.items()}, indent=1) + "\n"
 
 
-def _print_conclusions(concluded: Conclusions, evidence: Evidence) -> None:
-    """Every entrant against the baseline, a table for each objective."""
+def _print_conclusions(concluded: Conclusions, evidence: Evidence, directory: Path) -> None:
+    """Every entrant against the baseline, a table for each objective; then what the verdicts rest on."""
     for objective in evidence.objectives:
-        table = verdict_table(concluded, objective, evidence.objectives[objective])
         console.print(f"\n{spoken(objective)} against {concluded.against}, paired by seed")
-        _print_table(table, VERDICT_BRIEF)
+        _print_table(verdict_table(evidence, concluded, objective), VERDICT_BRIEF)
+        console.print(summary(concluded, objective))
+    console.print()
+    for line in [*warnings(evidence, concluded), unequal(evidence, concluded)]:
+        if line:
+            console.print(line, style="yellow")
+    console.print((aa_beside(directory) or [NO_AA])[0], style="dim")
 
 
-def _print_table(table: Table, objectives: Collection[str]) -> None:
+def _print_table(table: Table, keys: Collection[str]) -> None:
     printed = Printed(box=box.SIMPLE_HEAD, pad_edge=False)
-    columns = [column for column in table.columns if column.key in BRIEF or column.key in objectives]
+    columns = [column for column in table.columns if column.key in keys]
     for column in columns:
         numeric = any(isinstance(row.get(column.key), int | float) for row in table.rows)
         printed.add_column(f"{column.title} {column.unit}".strip(), justify="right" if numeric else "left")

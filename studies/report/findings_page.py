@@ -18,7 +18,6 @@ from archsearch.studies.evidence.findings import (
     has_grid,
     importances,
     rate_curves,
-    rates_differ,
     rung_worth,
 )
 from archsearch.studies.evidence.rows import Evidence, Row
@@ -100,19 +99,6 @@ def _rate_figure(curves: Sequence[RateCurve], name: str) -> Figure:
         "judged, the best in mean rank over all objectives. One seed each."
     )
     return Figure(drawing, caption)
-
-
-def rate_warning(evidence: Evidence) -> list[Block]:
-    """That a comparison is not at equal care for the learning rate, where it is not."""
-    if not rates_differ(evidence):
-        return []
-    return [
-        Text(
-            "Without learning_rates a baseline met one rate, the middle of the range, and every proposal the one that "
-            "was drawn with it: part of a difference may be the rate's. Give learning_rates, a grid for all.",
-            warning=True,
-        )
-    ]
 
 
 def _tone(index: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -14,31 +14,28 @@ from archsearch.report.page import Block, Code, Equation, Facts, Page, Section, 
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.conclusions import Conclusions, conclude
-from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
+from archsearch.studies.evidence.pool import FINALS_FOLDER
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import Decision, read_decisions
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.caveats import aa_beside, warnings
 from archsearch.studies.report.failures_page import failures
 from archsearch.studies.report.figures import learning_curves, search_course, trade_off
 from archsearch.studies.report.findings_page import (
     cost_section,
     importance_section,
     rate_section,
-    rate_warning,
     rules_section,
     rung_section,
 )
 from archsearch.studies.report.matched_page import matched_section
 from archsearch.studies.report.rate_page import swept_section
 from archsearch.studies.report.speed_page import speed_section
-from archsearch.studies.report.verdict_page import aa_words, pareto_section, verdict_sections
+from archsearch.studies.report.verdict_page import pareto_section, verdict_sections
 from archsearch.studies.tasks.direction import Direction
-
-KEPT_AA = Path(__file__).parents[1] / "results" / "aa" / FIGURES_FILE
-"""The A/A study that is kept with the code."""
 
 SCREENING = (
     "One seed a trial: these scores screen, they do not conclude. Differences of this size come from the seed alone "
@@ -69,24 +66,6 @@ def write_report(directory: StudyDirectory) -> Path:
     return path
 
 
-def aa_beside(path: Path) -> list[str]:
-    """What an A/A study says of verdicts here: the study's own, its search's, else the one that is kept with the code;
-    nothing where there is none.
-    """
-    search = path.parent if path.name == FINALS_FOLDER else path
-    for place in (search / AA_FOLDER, path):
-        record = records.read_json(place / FIGURES_FILE)
-        if record is not None:
-            with records.read_as_written(place / FIGURES_FILE):
-                return aa_words(record)
-    kept = records.read_json(KEPT_AA)
-    if kept is None:
-        return []
-    setting = cast(Mapping[str, Mapping[str, Any]], cast(Mapping[str, Any], kept["setting"])["tasks"])
-    small = "; ".join(str(task["description"]) for task in setting.values())
-    return [*aa_words(kept), f"That A/A study is of a small setting on a CPU, not of this one: {small}."]
-
-
 def build_page(
     evidence: Evidence,
     decisions: Sequence[Decision],
@@ -105,15 +84,11 @@ def build_page(
         sections += _of_finals(evidence, concluded, aa)
     else:
         ahead = None if finals is None else conclude(finals)
+        budgets = matched_section(evidence)
         if finals is not None and ahead is not None:
-            sections += [*verdict_sections(finals, ahead, aa), *matched_section(finals, ahead)]
-            sections += pareto_section(finals, ahead)
-            aa = ()
-        budgets = (
-            ()
-            if finals is not None and ahead is not None and matched_section(finals, ahead)
-            else matched_section(evidence)
-        )
+            of_finals = matched_section(finals, ahead)
+            sections += [*verdict_sections(finals, ahead, aa), *of_finals, *pareto_section(finals, ahead)]
+            aa, budgets = (), [] if of_finals else budgets
         sections += _of_search(evidence, decisions, aa, budgets)
     sections += [*cost_section(evidence), failures(evidence), _question(evidence, place)]
     names = " and ".join(spoken(name) for name in evidence.objectives)
@@ -124,11 +99,13 @@ def build_page(
 def _of_search(
     evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], budgets: Sequence[Section]
 ) -> list[Section]:
-    """What screening shows; the scores are in grey, since they do not conclude. budgets: whether they are equal."""
+    """What screening shows; the scores are in grey, since they do not conclude. budgets: the section on whether they
+    are equal, unless the finals have it.
+    """
     return [
         _outcome(evidence, aa),
         *_winner(evidence),
-        Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
+        Section("Ranking", [Text(SCREENING, quiet=True), ranking_table(evidence)]),
         *budgets,
         *trade_off(evidence),
         *speed_section(evidence),
@@ -181,23 +158,8 @@ def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
     counts = _counts(evidence)
     tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
     tiles.append((f"{sum(row.seconds for row in evidence.rows) / 60:.1f} min", "of training, all trials"))
-    warned = [Text(line, warning=True) for line in unlearned(evidence)]
+    warned = [Text(line, warning=True) for line in warnings(evidence)]
     return Section("Outcome", [Tiles(tiles), *warned, *(Text(line, quiet=True) for line in aa)])
-
-
-def unlearned(evidence: Evidence) -> list[str]:
-    """The objectives in which no complete trial beats a trivial predictor: there is nothing yet to rank in them."""
-    said: list[str] = []
-    for name, way in evidence.objectives.items():
-        sign = 1 if way is Direction.MINIMIZE else -1
-        best = min((sign * row.values[name] for row in evidence.judged), default=None)
-        trivial = min(((sign * value, who) for goal, who, value in evidence.references if goal == name), default=None)
-        if best is not None and trivial is not None and best >= trivial[0]:
-            said.append(
-                f"In {spoken(name)} no trial beats {trivial[1]}: {shown(name, sign * best)} against "
-                f"{shown(name, sign * trivial[0])}. What is not learned yet ranks nobody; give it more tokens."
-            )
-    return said
 
 
 def _counts(evidence: Evidence) -> dict[str, int]:
@@ -238,7 +200,7 @@ def ranking_table(evidence: Evidence) -> Table:
         Column("rank", "#"),
         Column("trial", "trial"),
         Column("name", "variant", wide=True),
-        Column("origin", "origin"),
+        Column("origin", "origin", aside=True),
         *(_objective_column(name, way) for name, way in evidence.objectives.items()),
         Column("front", "front"),
         Column("outcome", "outcome"),
@@ -272,8 +234,8 @@ def _extra_columns(evidence: Evidence) -> list[Column]:
     titles = {
         "seeds": Column("seeds", "seeds"),
         "learning_rate": Column("learning_rate", "rate", unit="peak"),
-        "parameters": Column("parameters", "parameters"),
-        "state_bytes": Column("state_bytes", "state", unit="bytes"),
+        "parameters": Column("parameters", "parameters", aside=True),
+        "state_bytes": Column("state_bytes", "state", unit="bytes", aside=True),
     }
     shown_keys = {key for row in evidence.rows for key, value in _cells(evidence, row).items() if value is not None}
     return [column for key, column in titles.items() if key in shown_keys and key not in evidence.objectives]
@@ -306,9 +268,6 @@ def _origin(row: Row) -> str:
 
 def _whole(value: Any) -> int | None:
     return None if value is None else round(float(value))
-
-
-# Tables
 
 
 # What was asked

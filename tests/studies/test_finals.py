@@ -30,8 +30,9 @@ from archsearch.studies.export import find_trained
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import driver_lock
 from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.caveats import KEPT_AA, aa_beside
 from archsearch.studies.report.rate_page import swept, swept_section
-from archsearch.studies.report.study_page import KEPT_AA, aa_beside, write_report
+from archsearch.studies.report.study_page import write_report
 from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.text import TextOptions
@@ -222,14 +223,20 @@ def test_the_page_of_finals_leads_with_verdicts_and_repeats_its_bytes(
         page = write_report(study).read_text(encoding="utf-8")
         assert page.index(f"<h2>{beginning}") < page.index("<h2>", page.index("<h2>") + 1)
         assert "A/A: gated_delta_net against itself" in page and "<h2>Cost</h2>" in page
-        assert "That A/A study is of a small setting on a CPU, not of this one" in page
+        assert page.index("It is of a small setting on a CPU; one of this setting: archsearch study aa") < page.index(
+            "<td"
+        )
+        assert page.index("A/A, bits per byte: false winners in") > page.index("</svg>"), (
+            "details stand behind verdicts"
+        )
         assert not re.findall(r"(?:src|href)=|url\(|https?:|@import|<script", page)
         files = {path: path.read_bytes() for path in study.report.iterdir()}
         write_report(study)
         assert {path: path.read_bytes() for path in study.report.iterdir()} == files
     rows = json.loads((finals.report / "verdicts_bits_per_byte.json").read_text())
-    assert {row["verdict"] for row in rows} <= {"baseline", *(word.value for word in Word)}
-    assert all(row["reason"] for row in rows if row["role"] != "baseline")
+    assert {row["verdict"] for row in rows} <= {"baseline", None, *(word.value for word in Word)}
+    assert all(row["reason"] for row in rows if row["role"] not in ("baseline", "reference"))
+    assert [row["entrant"] for row in rows if row["role"] == "reference"][-1] == "byte n-gram, order 4"
     assert "<h2>Learning rates</h2>" in (search.report / "index.html").read_text(encoding="utf-8")
 
 
@@ -237,9 +244,10 @@ def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.Capture
     commands.best(str(finals.path), json=False)
     printed = capsys.readouterr().out
     assert "bits per byte against gated_delta_net, paired by seed" in printed and "baseline" in printed
+    assert "byte n-gram, order 4" in printed and "A/A: gated_delta_net against itself" in printed
     commands.best(str(finals.path), json=True)
     rows = json.loads(capsys.readouterr().out)["bits_per_byte"]
-    assert {row["seeds"] for row in rows} == {6} and len(rows) == 3
+    assert [row["seeds"] for row in rows] == [6, 6, 6, None, None]
 
 
 def test_finals_stand_for_their_search_by_a_trial_that_is_not_the_luckiest(
