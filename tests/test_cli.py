@@ -177,6 +177,16 @@ def test_every_rule_of_the_zoo_is_listed(capsys: pytest.CaptureFixture[str]) -> 
     assert all(name in said.out for name in lookup.rules)
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_zoo_fits_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = command_line(capsys, "rules").out.splitlines()
+    assert all(len(line) <= columns for line in lines) and not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+    assert len(lines) < 4 * len(lookup.rules) + 40, "no column is so narrow that its words stand one under another"
+
+
 def raising(fault: BaseException):
     """A stand-in for `find_rule` that raises."""
 
