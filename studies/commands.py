@@ -63,7 +63,7 @@ VERDICT_BRIEF = ("entrant", "verdict", "mean", "difference", "low", "high", "p",
 FINDINGS = (
     (Name.CONTRACTION, "mean", "step"),
     (Name.READOUT, "mean", "readout cosine"),
-    (Name.READABILITY, "erased_at_the_end", "erased"),
+    (Name.READABILITY, "lost_at_the_end", "lost"),
     (Name.TRANSITION, "norm_most", "transition norm"),
     (Name.HEALTH, "effective_rank_last", "effective rank"),
 )
