@@ -20,7 +20,6 @@ from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import Decision, read_decisions
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.report.caveats import aa_beside, warnings
 from archsearch.studies.report.failures_page import failures
 from archsearch.studies.report.figures import learning_curves, search_course, trade_off
@@ -89,7 +88,7 @@ def build_page(
             of_finals = matched_section(finals, ahead)
             sections += [*verdict_sections(finals, ahead, aa), *of_finals, *pareto_section(finals, ahead)]
             aa, budgets = (), [] if of_finals else budgets
-        sections += _of_search(evidence, decisions, aa, budgets)
+        sections += _of_search(evidence, decisions, aa, budgets, "" if ahead is None else " of the search")
     sections += [*cost_section(evidence), failures(evidence), _question(evidence, place)]
     names = " and ".join(spoken(name) for name in evidence.objectives)
     tasks = "; ".join(str(task["description"]) for task in evidence.plan.get("tasks", {}).values())
@@ -97,14 +96,14 @@ def build_page(
 
 
 def _of_search(
-    evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], budgets: Sequence[Section]
+    evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], budgets: Sequence[Section], of: str
 ) -> list[Section]:
     """What screening shows; the scores are in grey, since they do not conclude. budgets: the section on whether they
-    are equal, unless the finals have it.
+    are equal, unless the finals have it. of: behind the titles that would be taken for the finals'.
     """
     return [
-        _outcome(evidence, aa),
-        *_winner(evidence),
+        _outcome(evidence, aa, of),
+        *_winner(evidence, of),
         Section("Ranking", [Text(SCREENING, quiet=True), ranking_table(evidence)]),
         *budgets,
         *trade_off(evidence),
@@ -146,7 +145,7 @@ def names_by_hash() -> dict[str, str]:
 # What came out
 
 
-def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
+def _outcome(evidence: Evidence, aa: Sequence[str], of: str) -> Section:
     winner = evidence.winner
     tiles: list[tuple[str, str]] = []
     if winner is not None:
@@ -155,40 +154,34 @@ def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
             best = _best_baseline(evidence, name, way)
             if best is not None:
                 tiles.append((shown(name, best.values[name]), f"{spoken(name)} of {best.name}, the best baseline"))
-    counts = _counts(evidence)
+    running = sum(row.outcome is None for row in evidence.rows)
+    counts = {**evidence.outcomes, **({"unfinished": running} if running else {})}
     tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
-    tiles.append((f"{sum(row.seconds for row in evidence.rows) / 60:.1f} min", "of training, all trials"))
+    seconds = sum(row.seconds for row in evidence.rows if not row.is_imported)
+    tiles.append((f"{seconds / 60:.1f} min", "of training, all trials of this study"))
     warned = [Text(line, warning=True) for line in warnings(evidence)]
-    return Section("Outcome", [Tiles(tiles), *warned, *(Text(line, quiet=True) for line in aa)])
-
-
-def _counts(evidence: Evidence) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in evidence.rows:
-        name = row.outcome.value if row.outcome else "unfinished"
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    return Section(f"Outcome{of}", [Tiles(tiles), *warned, *(Text(line, quiet=True) for line in aa)])
 
 
 def _best_baseline(evidence: Evidence, objective: str, way: Direction) -> Row | None:
-    complete = [row for row in evidence.ended(Outcome.COMPLETE) if row.is_baseline]
+    baselines = [row for row in evidence.judged if row.is_baseline]
     sign = 1 if way is Direction.MINIMIZE else -1
-    return min(complete, key=lambda row: sign * row.values[objective], default=None)
+    return min(baselines, key=lambda row: sign * row.values[objective], default=None)
 
 
-def _winner(evidence: Evidence) -> list[Section]:
+def _winner(evidence: Evidence, of: str) -> list[Section]:
     winner = evidence.winner
     if winner is None:
         return []
     rule = parse_rule(winner.rule)
-    known = next((name for name in rules if rules[name].hash == rule.hash), None)
+    known = names_by_hash().get(rule.hash)
     caption = f"Trial {winner.number}: {winner.name}." + (f" The rule is {known} of the zoo." if known else "")
     choices = {
         path: f"{value:.4g}" if isinstance(value, float) else str(value) for path, value in winner.choices.items()
     }
     return [
         Section(
-            "The winning rule",
+            f"The winning rule{of}",
             [Equation(equation(rule).splitlines(), caption), Facts(choices), Code(str(rule))],
         )
     ]
@@ -209,14 +202,12 @@ def ranking_table(evidence: Evidence) -> Table:
     ]
     rows: list[dict[str, Cell]] = []
     marks: dict[int, str] = {}
-    judged = {row.number for _, row in evidence.ranking}
     for rank, (number, row) in enumerate(evidence.ranking, start=1):
         marks[len(rows)] = "winner" if rank == 1 else ("baseline" if row.is_baseline else "")
         rows.append({**_cells(evidence, row), "rank": rank, "front": number})
-    unranked = [row for row in evidence.rows if row.number not in judged and row.outcome is not Outcome.DUPLICATE]
-    for row in sorted(unranked, key=lambda row: -row.tokens):
+    for row, reason in evidence.unranked:
         marks[len(rows)] = "ended"
-        rows.append({**_cells(evidence, row), "reason": evidence.why_unranked(row)})
+        rows.append({**_cells(evidence, row), "reason": reason})
     for objective, name, value in evidence.references:
         marks[len(rows)] = "reference"
         rows.append({"name": name, "origin": "reference", objective: value})
@@ -230,7 +221,7 @@ def _objective_column(name: str, way: Direction) -> Column:
 
 
 def _extra_columns(evidence: Evidence) -> list[Column]:
-    """Numbers that all variants have in common, and the learning rate."""
+    """What is told of every trial where it is known of one; the seeds where a variant met several."""
     titles = {
         "seeds": Column("seeds", "seeds"),
         "learning_rate": Column("learning_rate", "rate", unit="peak"),
@@ -238,7 +229,9 @@ def _extra_columns(evidence: Evidence) -> list[Column]:
         "state_bytes": Column("state_bytes", "state", unit="bytes", aside=True),
     }
     shown_keys = {key for row in evidence.rows for key, value in _cells(evidence, row).items() if value is not None}
-    return [column for key, column in titles.items() if key in shown_keys and key not in evidence.objectives]
+    repeated = any(row.replicate_of is not None for row in evidence.rows)
+    wanted = [key for key in titles if key in shown_keys and key not in evidence.objectives]
+    return [titles[key] for key in wanted if key != "seeds" or repeated]
 
 
 def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
@@ -248,7 +241,7 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
         "name": row.name,
         "origin": _origin(row),
         "outcome": row.outcome.value if row.outcome else "unfinished",
-        "seeds": row.seeds if any(each.replicate_of is not None for each in evidence.rows) else None,
+        "seeds": row.seeds,
         "learning_rate": row.learning_rate if RATE in row.choices else None,
         "tokens": row.tokens,
         **whole,

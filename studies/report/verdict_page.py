@@ -222,7 +222,8 @@ def pareto_section(evidence: Evidence, concluded: Conclusions) -> list[Section]:
     )
     caption = (
         "Means over fresh seeds with 95 % intervals of each mean. Filled: on the front, no other has better means in "
-        "both; rings: off it. Intervals of means overlap more than paired differences do: the verdicts above count."
+        f"{'both' if len(names) == 2 else 'all objectives'}; rings: off it. Intervals of means overlap more than "
+        "paired differences do: the verdicts above count."
     )
     return [Section("Trade-off on fresh seeds", [Figure(drawing, caption), pareto_table(found, evidence.objectives)])]
 
