@@ -37,7 +37,7 @@ order: $(READY)
 	$(BIN)/lint-imports
 
 gpu-test: $(READY)  ## the tests marked gpu, on this machine's CUDA device; nearly all of it is compiling, on every core
-	$(PYTEST) -m gpu -n $$(nproc) --maxschedchunk 1
+	$(PYTEST) -m gpu -n $$(nproc) --dist loadgroup --no-loadscope-reorder
 
 fuzz: $(READY)  ## 1,000 random rules in PyTorch, then RULES of them in Triton, each against the token loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m archsearch.kernels.conformance.fuzz --backend torch --rules 1000

@@ -58,6 +58,10 @@ class ClusterLostError(StudyError):
     """
 
 
+class DiskFullError(StudyError):
+    """A study that runs has no room to write."""
+
+
 class CheckpointError(ArchsearchError):
     """A file that is no checkpoint, or one that could not be written."""
 

@@ -85,16 +85,24 @@ class Targets:
 
 
 def climb(rule: Rule, backend: str = "auto", others: Sequence[Check] = ()) -> Iterator[Line]:
-    """The rows one after another, each when it is done, those of `others` in their places.
+    """The rows one after another, each when it is done, those of `others` in their places; one that is a row of the
+    rule alone stands for it.
 
     Errors: HoleError for open holes; BackendError for a backend that is unknown or cannot run here.
     """
     form = named(backend)
     compile(rule, form)
     targets = _targets(rule, form)
-    own = [Check(row.number, row.title, partial(_verdicts, row, targets), targets.no_kernels) for row in ROWS]
+    instead = {(check.number, check.title) for check in others}
+    rows = [row for row in ROWS if (row.number, row.title) not in instead]
+    own = [Check(row.number, row.title, partial(_verdicts, row, targets), targets.no_kernels) for row in rows]
     for check in sorted([*own, *others], key=lambda each: each.number):
         yield _line(check)
+
+
+def stays_in_range(rule: Rule, backend: Backend) -> Check:
+    """Row 8 of a rule."""
+    return Check(IN_RANGE.number, IN_RANGE.title, partial(_verdicts, IN_RANGE, _targets(rule, backend)))
 
 
 def passed(lines: Sequence[Line]) -> bool:
@@ -187,6 +195,7 @@ def _properties(*names: str) -> tuple[Callable[[Setting], Verdict], ...]:
 
 
 KERNELS = 3
+IN_RANGE = Row(8, "the state stays in range", (state_holds_no_more_than_was_written,), lambda on: (on.exact,))
 ROWS = (
     Row(1, "shape, dtype, finite", (results_have_their_kind,), lambda on: (*on.coarse, *on.kernels)),
     Row(1, "numbers at the ends", _properties("edges_stay_finite", "any_length_works"), _everywhere),
@@ -218,6 +227,6 @@ ROWS = (
         ),
         _everywhere,
     ),
-    Row(8, "the state stays in range", (state_holds_no_more_than_was_written,), lambda on: (on.exact,)),
+    IN_RANGE,
     Row(9, "limits are the rules they should be", _properties("limits_equal_the_named_rule"), lambda on: (on.exact,)),
 )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -17,10 +18,12 @@ from archsearch.kernels.bench.timing import median_seconds, peak_bytes
 from archsearch.kernels.bench.values import forward_of
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.kernels.dispatch import Backend, compile
-from archsearch.kernels.ladder import Check
+from archsearch.kernels.ladder import Check, stays_in_range
 from archsearch.lowering import lower
 from archsearch.lowering.cost import Sizes, cost
+from archsearch.mixers.layer.fed import as_fed
 from archsearch.mixers.layer.mixer import Mixer
+from archsearch.mixers.layer.planning import layer_of
 from archsearch.mixers.zoo import rules
 
 CONTROL = "gated_delta_net"
@@ -30,11 +33,24 @@ BATCHES = 3
 WIDTH, HEADS, TOKENS = 64, 2, 40
 
 
-def checks(rule: Rule, backend: Backend) -> tuple[Check, ...]:
-    """Rows 7 and 11 of a rule."""
+def checks(rule: Rule, backend: Backend, fed: Rule | None = None) -> tuple[Check, ...]:
+    """Rows 7 and 11 of a rule, and row 8 where its layer makes one of its addresses of another.
+
+    fed: the rule as its layer feeds it; None is by the paper's layer for a rule of the zoo, else by `Layer()`.
+    """
+    fed = as_fed(rule, layer_of(rule, None)) if fed is None else fed
     return (
         Check(7, "every path learns", lambda: (live_paths(rule, backend),)),
+        *([] if fed is rule else [_in_range(fed, backend)]),
         Check(11, f"cost beside {CONTROL}", lambda: costs(rule)),
+    )
+
+
+def _in_range(fed: Rule, backend: Backend) -> Check:
+    """Row 8 of a rule as its layer feeds it."""
+    check = stays_in_range(fed, backend)
+    return replace(
+        check, measure=lambda: [replace(v, where=f"{v.where}; as the layer feeds it") for v in check.measure()]
     )
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from archsearch.dsl import parse_rule
-from archsearch.errors import ArchsearchError, StudyError, StudyLockedError
+from archsearch.errors import ArchsearchError, ClusterLostError, DiskFullError, StudyError, StudyLockedError
 from archsearch.lowering.display import equation
 from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
@@ -24,6 +24,7 @@ from archsearch.report.words import counted
 from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.engine.checking import check_study
 from archsearch.studies.engine.run import run_study
+from archsearch.studies.engine.session import force_unlocking
 from archsearch.studies.engine.single import read_trial, run_trial
 from archsearch.studies.evidence.aa import Setting, simulate
 from archsearch.studies.evidence.conclusions import Conclusions, conclude
@@ -31,19 +32,19 @@ from archsearch.studies.evidence.finals import aa_config, check_alone, finals_co
 from archsearch.studies.evidence.pareto import places
 from archsearch.studies.evidence.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
 from archsearch.studies.evidence.rows import Evidence, read_evidence
-from archsearch.studies.evidence.status import Status, read_status
-from archsearch.studies.evidence.winner import Finals, finals_of
+from archsearch.studies.evidence.status import Status, ended, read_status, wanted_of
+from archsearch.studies.evidence.winner import Finals, finals_of, find_winner
 from archsearch.studies.evidence.wording import shown, spoken
 from archsearch.studies.export import export_and_check
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.files.lock import is_held
+from archsearch.studies.files.lock import is_held, slow_to_leave
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
 from archsearch.studies.report.caveats import NO_AA, aa_beside, aa_lines, warnings
 from archsearch.studies.report.check_page import print_check
 from archsearch.studies.report.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
 from archsearch.studies.report.matched_page import unequal
-from archsearch.studies.report.study_page import ranking_table, write_report
+from archsearch.studies.report.study_page import keep_report, ranking_table, write_report
 from archsearch.studies.report.verdict_page import pareto_table, summary, verdict_table
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
@@ -53,6 +54,9 @@ WIDTH = 120
 
 SECONDS_BETWEEN_LINES = 20.0
 """Between two lines of progress."""
+
+SECONDS_BEFORE_WORDS = 30.0
+"""That a driver has to stop before it is told what is waited for."""
 
 BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate", "reason")
 """Columns of the ranking that a terminal shows, beside the objectives."""
@@ -103,7 +107,7 @@ def asked_in(source: str) -> Generator[None]:
         yield
     except ArchsearchError as error:
         said = str(error)
-        if source in said or isinstance(error, StudyLockedError):
+        if source in said or isinstance(error, StudyLockedError | ClusterLostError | DiskFullError):
             raise
         raise type(error)(f"{said} (in {source})") from error
 
@@ -207,7 +211,13 @@ def stop(directory: str, *, now: bool) -> None:
         return
     home.ask_to_stop(now=now)
     console.print("Asked to stop; the running trials go on to their next checkpoints." if not now else "Asked to stop.")
+    began, told = time.monotonic(), False
     while is_held(home.lock):
+        waited = time.monotonic() - began
+        if waited > SECONDS_BEFORE_WORDS and not told:
+            told = True
+            again, taking = f"archsearch study stop --now {quote(directory)}", force_unlocking(home)
+            console.print(slow_to_leave(home.lock, waited, now=now, stop=again, command=taking))
         time.sleep(SECONDS_BETWEEN_LOOKS)
     console.print(f"Stopped; nothing is lost. Go on with: archsearch study resume {quote(directory)}")
 
@@ -234,9 +244,13 @@ def best(directory: str, *, json: bool) -> None:
     console.print(f"Next: archsearch study report {quote(directory)}")
 
 
-def report(directory: str) -> None:
-    """Write the report and print its path."""
-    console.print(f"Report: {write_report(StudyDirectory(Path(directory)))}")
+def report(directory: str, keep: str | None = None) -> None:
+    """Write the report and print its path. keep: where its page and tables are written too, to outlive the study."""
+    study = StudyDirectory(Path(directory))
+    console.print(f"Report: {write_report(study)}")
+    if keep is not None:
+        files = keep_report(study, Path(keep))
+        console.print(f"Kept: {counted(len(files), 'file')} in {keep}")
 
 
 def export(source: str, target: str, *, overwrite: bool, name: str | None) -> None:
@@ -295,16 +309,20 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
         return
     evidence = read_evidence(directory)
     concluded = conclude(evidence)
+    have, wanted = len(ended(evidence)), wanted_of(directory, evidence, config)
     if concluded is not None:
         _print_conclusions(concluded, evidence, directory.path)
-        page = write_report(directory)
-        console.print(f"Report: {page}")
+    else:
+        _print_ranking(evidence)
+    page = write_report(directory)
+    console.print(f"Report: {page}")
+    if have < wanted:
+        console.print(f"The time was over after {have} of {wanted} trials. Go on with: archsearch study resume {place}")
+        return
+    if concluded is not None:
         console.print(f"Next: open {quote(str(page))}, which says what these verdicts rest on")
         return
-    _print_ranking(evidence)
-    console.print(f"Report: {write_report(directory)}")
-    if evidence.winner is not None:
-        export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
+    _export_winner(directory)
     finals = finals_of(directory)
     if finals is not None:
         console.print(f"{finals.words}. Next: archsearch study {_next_of(finals, str(directory.path))}")
@@ -317,6 +335,18 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
 def _next_of(finals: Finals, search: str) -> str:
     """The command that goes on with finals, or shows their verdicts."""
     return f"finals {quote(search)}" if finals.ended < finals.wanted else f"best {quote(str(finals.directory.path))}"
+
+
+def _export_winner(directory: StudyDirectory) -> None:
+    """Write the winner's module, if its checkpoint lies here: a study may travel without its checkpoints."""
+    winner = find_winner(directory)
+    if winner is None:
+        return
+    number = winner.row.number
+    if not (winner.directory.trial(number).checkpoints / "latest.json").exists():
+        console.print(f"Not exported: the checkpoint of trial {number} is not here, where it did not end")
+        return
+    export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
 
 
 def _introduce(config: StudyConfig) -> None:

@@ -110,6 +110,10 @@ def test_torch_and_triton_are_the_pair_that_belongs_together() -> None:
     assert (pins()["torch"], pins()["triton"]) == ("2.13.0", "3.7.1")
 
 
+def test_ray_and_optuna_are_pinned_to_the_releases_that_the_engine_was_written_for() -> None:
+    assert pins()["ray"].startswith("2.60.") and pins()["optuna"].startswith("5.")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this tree, unpacked."""

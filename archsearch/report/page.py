@@ -126,6 +126,20 @@ class Page:
             f"{body}</main></body></html>\n"
         )
 
+    def markdown(self) -> str:
+        """The paragraphs and tables alone, as Markdown; sections without a table left out."""
+        parts = [f"# {self.title}", self.lead]
+        for section in self.sections:
+            if not any(isinstance(block, Table) for block in section.blocks):
+                continue
+            parts.append(f"## {section.title}")
+            for block in section.blocks:
+                if isinstance(block, Table):
+                    parts.append(f"{block.name}:\n\n{block.markdown().rstrip()}")
+                elif isinstance(block, Text):
+                    parts.append(block.text)
+        return "\n\n".join(part for part in parts if part) + "\n"
+
     @property
     def tables(self) -> list[Table]:
         """Every table of the page."""

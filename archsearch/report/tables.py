@@ -1,4 +1,4 @@
-"""Tables: one description, written as HTML, CSV and JSON."""
+"""Tables: one description, written as HTML, CSV, JSON and Markdown."""
 
 import csv
 import io
@@ -76,6 +76,14 @@ class Table:
         rows = [{column.key: row.get(column.key) for column in self.columns} for row in self.rows]
         return json.dumps(rows, indent=1) + "\n"
 
+    def markdown(self) -> str:
+        """The table as a page shows it, numbers right-aligned; columns without a value left out."""
+        columns = [column for column in self.columns if any(row.get(column.key) is not None for row in self.rows)]
+        rules = ["---:" if _is_numeric(self, column) else "---" for column in columns]
+        lines = [[f"{column.title} {column.unit}".strip() for column in columns], rules]
+        lines += [[_in_a_cell(shown(row.get(c.key), c)) for c in columns] for row in self.rows]
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
     def _row(self, index: int, row: Mapping[str, Cell], columns: Sequence[tuple[Column, str]]) -> str:
         mark = self.marks.get(index)
         cells = "".join(f"<td{side}>{self._cell(column, row.get(column.key))}</td>" for column, side in columns)
@@ -112,9 +120,18 @@ def _title(column: Column) -> str:
     return escape(column.title) + unit
 
 
-def _side(table: Table, column: Column) -> str:
+def _in_a_cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _is_numeric(table: Table, column: Column) -> bool:
+    """Whether a column holds numbers alone, and one at least."""
     values = [row.get(column.key) for row in table.rows]
-    numeric = all(value is None or _is_number(value) for value in values) and any(v is not None for v in values)
+    return all(value is None or _is_number(value) for value in values) and any(v is not None for v in values)
+
+
+def _side(table: Table, column: Column) -> str:
+    numeric = _is_numeric(table, column)
     given = (("number", numeric), ("wide", column.wide and not numeric), ("quiet", column.quiet))
     names = " ".join(name for name, is_given in given if is_given)
     return f' class="{names}"' if names else ""

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from archsearch.dsl import Kind
 from archsearch.kernels.conformance.inputs import Inputs
-from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, forward, token_loop
+from archsearch.kernels.conformance.sensitivity import agreeing
+from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, forward
 from archsearch.kernels.conformance.verdict import Verdict, worst
 
 STEPS = 5
@@ -28,7 +29,7 @@ def pieces_equal_whole(setting: Setting) -> Verdict:
         outputs.append(piece.output)
         state = piece.state
     found = Outcome(torch.cat(outputs, dim=1), state, {})
-    return worst(name, compare(setting, name, found, token_loop(setting.rule, inputs), f"cut at {cuts[1:-1]}"))
+    return worst(name, agreeing(setting, name, found, inputs, f"cut at {cuts[1:-1]}"))
 
 
 def steps_equal_whole(setting: Setting) -> Verdict:
@@ -43,9 +44,7 @@ def steps_equal_whole(setting: Setting) -> Verdict:
             output, state = setting.compiled().step(state=state, scale=None, **token)
             outputs.append(output[:, None])
     found = Outcome(torch.cat(outputs, dim=1), state, {})
-    return worst(
-        name, compare(setting, name, found, token_loop(setting.rule, inputs), f"{STEPS} steps after {prefix} tokens")
-    )
+    return worst(name, agreeing(setting, name, found, inputs, f"{STEPS} steps after {prefix} tokens"))
 
 
 def result_does_not_depend_on_the_batch(setting: Setting) -> Verdict:
@@ -79,7 +78,7 @@ def packed_equals_separate(setting: Setting) -> Verdict:
             state_slope=inputs.state_slope[own],
         )
         cut = _cut(found, start, start + length, own)
-        verdicts += compare(setting, name, cut, token_loop(setting.rule, single), f"sequence {n} of lengths {lengths}")
+        verdicts += agreeing(setting, name, cut, single, f"sequence {n} of lengths {lengths}")
         start += length
     return worst(name, verdicts)
 
@@ -94,15 +93,18 @@ def _cut(found: Outcome, start: int, end: int, own: slice) -> Outcome:
 
 
 def value_heads_share_keys(setting: Setting) -> Verdict:
-    """With more value heads than key heads, value head j uses key head j // (HV / H)."""
-    name, group = "value_heads_share_keys", 3
-    shape = replace(setting.shape, tokens=setting.chunk_sizes[0] + 2, heads=2, value_heads=2 * group)
-    inputs = setting.inputs(shape)
+    """With more value heads than key heads, value head j uses key head j // (HV / H): heads of the setting where it has
+    several that are shared, since kernels are made for a number of heads; else 2 and 6.
+    """
+    name, shape = "value_heads_share_keys", replace(setting.shape, tokens=setting.chunk_sizes[0] + 2)
+    if not 1 < shape.heads < shape.value_heads:
+        shape = replace(shape, heads=2, value_heads=6)
+    inputs, group = setting.inputs(shape), shape.value_heads // shape.heads
     addresses = {operand.name for operand in setting.form.operands if operand.is_address}
-    heads = [j // group for j in range(2 * group)]
+    heads = [j // group for j in range(shape.value_heads)]
     spread = inputs.mapped(lambda operand, tensor: tensor[:, :, heads] if operand in addresses else tensor)
     found = forward(setting.compiled(), inputs)
-    return worst(name, compare(setting, name, found, token_loop(setting.rule, spread), f"HV = {group} H"))
+    return worst(name, agreeing(setting, name, found, spread, f"HV = {group} H"))
 
 
 def padding_never_leaks(setting: Setting) -> Verdict:
@@ -133,7 +135,7 @@ def padding_never_leaks(setting: Setting) -> Verdict:
             {operand: gradient[row : row + 1] for operand, gradient in found.gradients.items()},
         )
         cut, where = _cut(alone, start, end, slice(None)), f"row {row}: {start} tokens before, {whole - end} after"
-        verdicts += compare(setting, name, cut, token_loop(setting.rule, rows[row]), where)
+        verdicts += agreeing(setting, name, cut, rows[row], where)
     return worst(name, verdicts)
 
 

@@ -22,7 +22,7 @@ from archsearch.kernels import normalising, reference
 from archsearch.kernels.call import Call, Result, checked
 from archsearch.kernels.conformance import short_products
 from archsearch.kernels.conformance.inputs import Inputs
-from archsearch.kernels.conformance.setting import Outcome, Setting, quantity_of, relative_error
+from archsearch.kernels.conformance.setting import Outcome, Setting, compare, quantity_of, relative_error, token_loop
 from archsearch.kernels.conformance.tolerances import MOST_WIDENED, MOST_WIDENED_WIDE, ORDINARY, ROUNDINGS
 from archsearch.kernels.conformance.verdict import Verdict
 from archsearch.lowering import NormalForm, lower
@@ -84,6 +84,15 @@ class Sensitivity:
     def _widened_wide(self, name: str, verdict: Verdict) -> Verdict:
         needed = min(MOST_WIDENED_WIDE * verdict.bound, ROUNDINGS * self.of(name) * torch.finfo(torch.float32).eps)
         return dataclasses.replace(verdict, bound=max(verdict.bound, needed))
+
+
+def agreeing(setting: Setting, name: str, found: Outcome, inputs: Inputs, where: str) -> list[Verdict]:
+    """A verdict a tensor of what the backend `found` for these inputs against the token loop; unless the setting is
+    strict, with the bounds of the rule's sensitivity on them where those of the table fail.
+    """
+    expected = token_loop(setting.rule, inputs)
+    judged = compare(setting, name, found, expected, where)
+    return judged if setting.strict else Sensitivity(setting.rule, inputs, expected).widened(setting, found, judged)
 
 
 def _changes(found: Outcome, expected: Outcome) -> dict[str, float]:

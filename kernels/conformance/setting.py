@@ -91,12 +91,22 @@ def differentiate(compiled: CompiledRule, inputs: Inputs, *, cu_seqlens: Tensor 
     return Outcome(result.output.detach(), result.state.detach(), gradients)
 
 
+FEW = 2**25
+"""Numbers of a state times tokens up to which a CPU's core takes no longer than a GPU that waits for its launches."""
+
+
 def token_loop(rule: Rule, inputs: Inputs, *, cu_seqlens: Tensor | None = None) -> Outcome:
-    """The meaning of the rule on these inputs, in float64."""
-    double = inputs.mapped(lambda _, tensor: tensor.double())
-    slopes = (inputs.output_slope.double(), inputs.state_slope.double())
-    inputs = Inputs(double.tensors, inputs.initial_state.double(), *slopes)
-    return differentiate(compile(rule, "reference"), inputs, cu_seqlens=cu_seqlens)
+    """The meaning of the rule on these inputs, in float64: on the CPU, wherever they are, unless they are many."""
+    few = inputs.initial_state.numel() * inputs.output_slope.shape[1] <= FEW
+    place = torch.device("cpu") if few else inputs.initial_state.device
+
+    def exact(tensor: Tensor) -> Tensor:
+        return tensor.to(place, torch.float64)
+
+    tensors = inputs.mapped(lambda _, tensor: exact(tensor)).tensors
+    others = map(exact, (inputs.initial_state, inputs.output_slope, inputs.state_slope))
+    offsets = None if cu_seqlens is None else cu_seqlens.to(place)
+    return differentiate(compile(rule, "reference"), Inputs(tensors, *others), cu_seqlens=offsets)
 
 
 SMALLEST = 1e-3
@@ -107,13 +117,14 @@ cancellation left.
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
     """||found - expected|| / ||expected||, or more exactly / max(||expected||, SMALLEST sqrt(n)). NaN where either
-    holds one, or the shapes differ.
+    holds one, or the shapes differ. On the device of `expected`.
     """
     if found.shape != expected.shape:
         return float("nan")
     if expected.numel() == 0:
         return 0.0
-    difference, size = length(found.double() - expected.double()), length(expected.double())
+    exact = expected.double()
+    difference, size = length(found.to(exact) - exact), length(exact)
     return difference / max(size, SMALLEST * expected.numel() ** 0.5) if size == size else float("nan")
 
 

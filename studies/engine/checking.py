@@ -10,6 +10,8 @@ from archsearch.dsl import Rule
 from archsearch.errors import ArchsearchError, ConfigError, first_line
 from archsearch.holes import Choose, Chosen
 from archsearch.kernels.dispatch import compile
+from archsearch.mixers.layer.fed import as_fed
+from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.spaces.budgets import Targets, targets
 from archsearch.spaces.commands import choice_text
@@ -147,7 +149,7 @@ def _attempt(space: Space, choose: Choose) -> Point | ArchsearchError:
 
 @dataclass(frozen=True, slots=True)
 class _Checker:
-    """Compiles each rule once and builds each model. compiled: by the rule's hash, why it cannot be, else empty."""
+    """Compiles each rule once in a layer and builds each model. compiled: why it cannot be, else empty."""
 
     tasks: Mapping[str, Task]
     targets: Targets
@@ -169,7 +171,7 @@ class _Checker:
 
     def _built(self, name: str, point: Point) -> CheckedPoint:
         rule_hash = point.rule.hash
-        _compile_once(point.rule, rule_hash, self.compiled)
+        _compile_once(point.rule, point.layer, self.compiled)
         for task in self.tasks.values():
             with torch.device("meta"):
                 LanguageModel(point.rule, point.model, point.layer, task.vocabulary, backend="torch")
@@ -186,18 +188,19 @@ class _Checker:
         )
 
 
-def _compile_once(rule: Rule, rule_hash: str, compiled: dict[str, str]) -> None:
-    """The rule's plan, its generated kernels' source and its promises; an error is raised for every point that has the
-    rule.
+def _compile_once(rule: Rule, layer: Layer, compiled: dict[str, str]) -> None:
+    """The rule's plan, its generated kernels' source and its promises in a layer; an error is raised for every point
+    that has the rule so fed.
     """
-    if rule_hash not in compiled:
+    key = f"{rule.hash} {as_fed(rule, layer).hash}"
+    if key not in compiled:
         try:
-            failed = why_unsound(rule) if compile(rule, "torch").source else ("no source was generated",)
-            compiled[rule_hash] = next(iter(failed), "")
+            failed = why_unsound(rule, layer) if compile(rule, "torch").source else ("no source was generated",)
+            compiled[key] = next(iter(failed), "")
         except ArchsearchError as error:
-            compiled[rule_hash] = first_line(error)
-    if compiled[rule_hash]:
-        raise ConfigError(compiled[rule_hash])
+            compiled[key] = first_line(error)
+    if compiled[key]:
+        raise ConfigError(compiled[key])
 
 
 def _sizes(point: Point) -> dict[str, float]:

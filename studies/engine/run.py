@@ -22,8 +22,8 @@ from archsearch.studies.design.entrants import SEED, enqueued, entrant_points, e
 from archsearch.studies.design.plan import Plan
 from archsearch.studies.design.points import Candidate
 from archsearch.studies.design.rates import at_other_rates
-from archsearch.studies.engine.driver import Limits, Patience
 from archsearch.studies.engine.importing import imported_from
+from archsearch.studies.engine.limits import Limits, Patience
 from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files import records
 from archsearch.studies.files.board import check_tensorboard
@@ -320,7 +320,6 @@ def local_workers(config: StudyConfig) -> Executor:
 def ray_workers(config: StudyConfig) -> Executor:
     """Ray actors that train, on this machine or the cluster that the configuration names."""
     from archsearch.studies.workers.body import TrainingBody
-    from archsearch.studies.workers.ray_crews import RayCrews
     from archsearch.studies.workers.ray_executor import RayExecutor
 
     def body(given: Resources) -> TrainingBody:
@@ -334,5 +333,4 @@ def ray_workers(config: StudyConfig) -> Executor:
         return GroupExecutor(
             lambda given: TrainingBody(threads, 1.0 if given.gpus else 0.0, resources.shard), resources
         )
-    together = members(resources, resources.gpus or 0.0)
-    return RayCrews(body, resources, together) if together > 1 else RayExecutor(body, resources)
+    return RayExecutor(body, resources, members(resources, resources.gpus or 0.0))

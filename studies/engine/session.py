@@ -8,20 +8,28 @@ from typing import Any
 
 from optuna.exceptions import StorageInternalError
 
-from archsearch.errors import ClusterLostError, StudyError
+from archsearch.errors import ClusterLostError, DiskFullError, StudyError
 from archsearch.holes import Choose
 from archsearch.report.words import counted
 from archsearch.studies.design.plan import Plan, begin_or_compare
-from archsearch.studies.engine.driver import Driver, Limits, Patience, Point
+from archsearch.studies.engine.attempts import Attempts
+from archsearch.studies.engine.deciding import Deciding
+from archsearch.studies.engine.driver import Driver
+from archsearch.studies.engine.endings import Endings
+from archsearch.studies.engine.limits import Limits, Patience
+from archsearch.studies.engine.losses import Losses
+from archsearch.studies.engine.proposing import Point, Proposer
 from archsearch.studies.engine.signals import terminable
+from archsearch.studies.engine.tried import Tried
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import Result, StudyDirectory, TrialDirectory
 from archsearch.studies.files.lock import Lock, driver_lock
 from archsearch.studies.files.origins import IMPORT
+from archsearch.studies.files.outcomes import DiskFull, full_disk
 from archsearch.studies.search.proposals import STUDY_NAME, Proposals
 from archsearch.studies.search.rungs import Rungs
 from archsearch.studies.search.samplers import SamplerKind, grid
-from archsearch.studies.search.storage import JOURNAL, is_there, open_storage, without_password
+from archsearch.studies.search.storage import JOURNAL, is_full, is_there, open_storage, without_password
 from archsearch.studies.workers.executor import Executor, WorkersLost
 
 
@@ -50,10 +58,11 @@ def carry_out(
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
     storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
     if the study asks something else or is damaged. on_look: called each time the driver looks at the files.
-    companions, replicate, taken_over: see `Driver`. imported: choices of trials of an older study, proposed after the
-    baselines. force_unlock: take the study from a driver that is not known to live.
+    companions, replicate: see `Proposer`. taken_over: see `Driver`. imported: choices of trials of an older study,
+    proposed after the baselines. force_unlock: take the study from a driver that is not known to live.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
-    holds something else or cannot be written, or the storage is another study's or does not answer; BugError.
+    holds something else or cannot be written, or the storage is another study's or does not answer; DiskFullError,
+    ClusterLostError, BugError.
     """
     points = grid(resolve, plan.sampler, plan.seed) if plan.sampler.kind is SamplerKind.GRID else None
     _check_own(directory)
@@ -62,8 +71,7 @@ def carry_out(
             raise _unknown(directory, without_password(storage), 0)
         open_storage(storage, directory.journal).close()  # a wrong URL is told of before anything is written
     _make(directory)
-    way_out = f"archsearch study resume --force-unlock {quote(str(directory.path))}"
-    with driver_lock(directory.lock, force=force_unlock, command=way_out) as lock:
+    with driver_lock(directory.lock, force=force_unlock, command=force_unlocking(directory)) as lock:
         fresh = not directory.exists()
         if fresh:
             on_begin()
@@ -97,27 +105,29 @@ def carry_out(
                 proposals.enqueue(choices, IMPORT)
             workers = executor()
             stack.callback(workers.close)
+            tried, waits = Tried(), patience or Patience()
             driver = Driver(
                 directory=directory,
                 proposals=proposals,
-                rungs=rungs,
-                executor=workers,
-                resolve=resolve,
-                suggest=suggest,
-                objectives=plan.objectives,
+                proposer=Proposer(directory, proposals, tried, resolve, suggest, companions, replicate),
+                attempts=Attempts(directory, workers, waits),
+                losses=Losses(waits),
+                deciding=Deciding(directory, rungs, tried, plan.rungs.free_pass_every, announce),
+                endings=Endings(directory, proposals, rungs, plan.objectives, announce),
                 limits=limits,
-                free_pass_every=plan.rungs.free_pass_every,
-                patience=patience or Patience(),
                 announce=announce,
                 on_look=lambda: _look(lock, on_look),
-                companions=companions,
-                replicate=replicate,
                 taken_over=taken_over,
             )
             stack.enter_context(terminable())
             stack.enter_context(_losses_in_words(directory, storage))
             driver.run()
         return not driver.stopped
+
+
+def force_unlocking(directory: StudyDirectory) -> str:
+    """What a user calls who knows that a study's driver is gone."""
+    return f"archsearch study resume --force-unlock {quote(str(directory.path))}"
 
 
 def _look(lock: Lock, on_look: Callable[[], None]) -> None:
@@ -128,11 +138,18 @@ def _look(lock: Lock, on_look: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]:
-    """A database or a cluster that is lost on the way."""
+    """A database or a cluster that is lost on the way, or a disk that takes no more."""
     resume = f"archsearch study resume {quote(str(directory.path))}"
     try:
         yield
+    except (OSError, DiskFull) as error:
+        full = full_disk(error)
+        if full is None:
+            raise
+        raise _no_room(str(full), resume) from error
     except StorageInternalError as error:
+        if is_full(error):
+            raise _no_room(f"storage {without_password(storage)} has none", resume) from error
         raise StudyError(
             f"storage {without_password(storage)} no longer answers; what has ended stands in {directory.path}: "
             f"go on with {resume}"
@@ -142,6 +159,12 @@ def _losses_in_words(directory: StudyDirectory, storage: str) -> Generator[None]
         if error.elsewhere:
             way = f"start a cluster and {way} resources.ray_address=HOST:PORT"
         raise ClusterLostError(f"{error}; nothing is lost: {way}") from error
+
+
+def _no_room(what: str, resume: str) -> DiskFullError:
+    return DiskFullError(
+        f"a study needs room to write; {what}; nothing is lost: free some space, then go on with {resume}"
+    )
 
 
 def _make(directory: StudyDirectory) -> None:

@@ -4,7 +4,6 @@ DIRECTORY/trial.json         the configuration
 DIRECTORY/attempt.json, metrics-1.jsonl, checkpoint/, result.json   as in a study's trial directory
 """
 
-import errno
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +19,7 @@ from archsearch.spaces.options import QUANTITIES
 from archsearch.studies.design.plan import first_difference, versions
 from archsearch.studies.files.directory import Measurement, Result, TrialDirectory
 from archsearch.studies.files.lock import driver_lock
-from archsearch.studies.files.outcomes import Outcome, Unstable, classify
+from archsearch.studies.files.outcomes import FULL, Outcome, Unstable, classify
 from archsearch.studies.training.checkpoint import read_checkpoint
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.configuration import read_config
@@ -153,6 +152,6 @@ def _begin_or_compare(trial: TrialDirectory, config: TrialConfig) -> None:
 
 
 def _machine_fault(path: Path, error: OSError) -> str:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in FULL
     what = "the disk is full: free some space" if full else f"{error.strerror or error}"
     return f"{path} could not be written: {what}; run the same command again to go on from the newest checkpoint"

@@ -95,6 +95,25 @@ def driver_lock(path: Path, *, force: bool = False, command: str = "") -> Genera
                 file.truncate(0)  # without a lock on it the file alone says whether somebody is there
 
 
+def slow_to_leave(path: Path, seconds: float, *, now: bool, stop: str, command: str) -> str:
+    """Of a holder that was asked to leave so many seconds ago, and now if it was not to wait for its trials: what is
+    waited for, and what can be done.
+
+    stop, command: what a user would call to have it leave now, and to take its lock. StudyLockedError where there is
+    nothing to wait for: it has ended, or does not answer from another machine.
+    """
+    holder = _holder(path)
+    if holder is None or holder.is_gone:
+        raise StudyLockedError(_held_message(path, command))
+    asked = f"{holder} was asked to stop {seconds:.0f} s ago"
+    if now and not holder.is_here:
+        raise StudyLockedError(f"{asked} and does not answer; if that machine is gone, {command}")
+    if now:
+        return f"{asked}: still waiting for it; kill {holder.pid} ends it too, and nothing is lost"
+    waiting = f"{asked}: waiting for its trials' next checkpoints, which {stop} does not wait for"
+    return waiting if holder.is_here else f"{waiting}; if that machine is gone, {command}"
+
+
 def is_held(path: Path) -> bool:
     """Whether a driver holds the lock now; where there are no locks, whether one is written down that may live."""
     try:

@@ -1,6 +1,7 @@
 """How a trial may end, whose fault it was, and what follows from that."""
 
 import errno
+import socket
 from enum import Enum
 
 
@@ -24,7 +25,10 @@ class Outcome(Enum):
         return self in (Outcome.UNSTABLE, Outcome.OUT_OF_MEMORY, Outcome.COMPILE_ERROR, Outcome.TIMEOUT)
 
 
-MACHINE_ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Of a disk that takes nothing more."""
+
+MACHINE_ERRORS = (*FULL, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 
 
 class Unstable(Exception):
@@ -39,12 +43,31 @@ class PeerLost(Exception):
     """Another process of the same trial is gone."""
 
 
+class DiskFull(Exception):
+    """A disk takes nothing more, so that nothing can go on until somebody has freed some of it; the message says what
+    could not be written, and on which machine.
+    """
+
+
 class Unbuildable(Exception):
     """The variant cannot be compiled or does not pass its checks, so no time goes into training it."""
 
 
+def full_disk(error: BaseException) -> DiskFull | None:
+    """What an exception says of a full disk that it came from; None if it came from none."""
+    for cause in _causes(error):
+        if isinstance(cause, DiskFull):
+            return cause
+        if isinstance(cause, OSError) and cause.errno in FULL:
+            file = cause.filename or "a file"
+            return DiskFull(f"{file} on {socket.gethostname()} cannot be written: {cause.strerror}")
+    return None
+
+
 def classify(error: BaseException) -> Outcome:
     """The class of an exception that ended a trial's own code."""
+    if full_disk(error) is not None:  # whatever else it was made into on its way
+        return Outcome.INFRASTRUCTURE
     for cause in _causes(error):
         if isinstance(cause, CrowdedOut | PeerLost):
             return Outcome.INFRASTRUCTURE

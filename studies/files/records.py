@@ -62,9 +62,15 @@ def append_json(path: Path, record: Record) -> None:
     """Add `record` as one line; it is on disk when this returns. A new file's name is made durable too."""
     watch(path)
     new = not path.exists()
-    with naming(path), open(path, "ab") as file:
-        file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-        file.flush()
+    line = json.dumps(record, allow_nan=False).encode() + b"\n"
+    with naming(path), open(path, "ab", buffering=0) as file:
+        whole = file.tell()
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except OSError:
+            file.truncate(whole)  # half a line would spoil the next one, which another process may write
+            raise
         os.fsync(file.fileno())
     if new:
         _sync_directory(path.parent)

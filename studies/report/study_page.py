@@ -47,15 +47,7 @@ def write_report(directory: StudyDirectory) -> Path:
 
     The same files give the same bytes.
     """
-    evidence = read_evidence(directory)
-    finals = StudyDirectory(directory.path / FINALS_FOLDER)
-    page = build_page(
-        evidence,
-        read_decisions(directory.rungs),
-        str(directory.path),
-        finals=read_evidence(finals) if finals.exists() else None,
-        aa=aa_beside(directory.path),
-    )
+    page = page_of(directory, str(directory.path))
     directory.report.mkdir(parents=True, exist_ok=True)
     for table in page.tables:
         records.write_text(directory.report / f"{table.name}.csv", table.csv())
@@ -63,6 +55,31 @@ def write_report(directory: StudyDirectory) -> Path:
     path = directory.report / "index.html"
     records.write_text(path, page.html())
     return path
+
+
+def keep_report(directory: StudyDirectory, place: Path) -> list[Path]:
+    """Write what is worth keeping of a study into `place`: the page, its tables as Markdown in one file and as CSV; the
+    files. The page names the study by the last part of its path, since it may be read where the study is not.
+    """
+    page = page_of(directory, f"runs/{directory.path.resolve().name}")
+    place.mkdir(parents=True, exist_ok=True)
+    files = {"report.html": page.html(), "tables.md": page.markdown()}
+    files |= {f"{table.name}.csv": table.csv() for table in page.tables}
+    for name, text in files.items():
+        records.write_text(place / name, text)
+    return [place / name for name in files]
+
+
+def page_of(directory: StudyDirectory, place: str) -> Page:
+    """The page of a study, `place` as `build_page` has it."""
+    finals = StudyDirectory(directory.path / FINALS_FOLDER)
+    return build_page(
+        read_evidence(directory),
+        read_decisions(directory.rungs),
+        place,
+        finals=read_evidence(finals) if finals.exists() else None,
+        aa=aa_beside(directory.path),
+    )
 
 
 def build_page(

@@ -26,6 +26,9 @@ JOURNAL = "journal"
 
 SECONDS_TO_CONNECT = 10
 
+FULL = "53100"
+"""PostgreSQL's disk_full; https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -62,7 +65,7 @@ class _Journal(BaseJournalBackend):
 
     def flush(self) -> None:
         """Put every line so far on disk."""
-        with open(self._path, "ab") as file:
+        with records.naming(self._path), open(self._path, "ab") as file:
             os.fsync(file.fileno())
 
 
@@ -132,6 +135,16 @@ def _check_file(name: str) -> None:
     if path.exists():
         with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             database.execute("PRAGMA schema_version").fetchone()
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether what a database says comes from a disk of its own that takes no more."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == FULL:
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def without_password(url: str) -> str:

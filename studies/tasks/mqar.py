@@ -169,13 +169,17 @@ def predict(forward: Forward, batch: Batch) -> tuple[Tensor, float]:
     for start in range(0, len(batch.tokens), at_once):
         rows = slice(start, start + at_once)
         places, targets = labelled[rows].flatten().nonzero()[:, 0], batch.targets[rows][labelled[rows]]
-        logits = forward(batch.tokens[rows])
-        own = logits.flatten(0, 1).index_select(0, places.to(logits.device, non_blocking=True)).float()
-        losses.append(cross_entropy(own, targets.to(logits.device, non_blocking=True), reduction="sum"))
+        own = _at_places(forward(batch.tokens[rows]), places)
+        losses.append(cross_entropy(own, targets.to(own.device, non_blocking=True), reduction="sum"))
         chosen.append(own.argmax(-1))
     answers = torch.full(batch.targets.shape, -1)
     answers[labelled] = torch.cat(chosen).cpu()  # the one wait for a device
     return answers, float(torch.stack(losses).double().sum()) / int(labelled.sum())
+
+
+def _at_places(logits: Tensor, places: Tensor) -> Tensor:
+    """[N, vocabulary] of logits [B, T, vocabulary] at places [N] of the flat batch; nobody holds the rest meanwhile."""
+    return logits.flatten(0, 1).index_select(0, places.to(logits.device, non_blocking=True)).float()
 
 
 def score(forward: Forward, batch: Batch) -> tuple[float, float]:

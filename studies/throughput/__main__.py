@@ -37,6 +37,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int)
     parser.add_argument("--peer", nargs="*", metavar="RULE", help="rules of the plain loop; gated_delta_net by default")
     parser.add_argument("--peer-trials", type=int, default=8, help="trials of each of them")
+    parser.add_argument(
+        "--peer-seconds", type=float, default=400, help="no further trial of a rule begins after so long"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--tiny", action="store_true", help="a grid of seconds")
     parser.add_argument("--json", type=Path, help="where to keep the numbers")
@@ -55,12 +58,17 @@ def measure(grid: Grid, given: argparse.Namespace) -> dict[str, Any]:
     for gpus in given.gpus:
         for processes in given.processes or [None]:
             measured["studies"].append(measure_study(grid, given.device, gpus, given.lanes, processes))
+            tell("\n".join(table({"studies": measured["studies"][-1:]})))
     if given.peer is not None:
         names = given.peer or [RULES[0]]
-        measured["peer"] = {name: measure_rule(grid, name, given.peer_trials, given.device) for name in names}
+        measured["peer"] = {
+            name: measure_rule(grid, name, given.peer_trials, given.device, seconds=given.peer_seconds, tell=tell)
+            for name in names
+        }
         seconds = [peer["milliseconds"] / 1000 * grid.steps for peer in measured["peer"].values()]
         measured["peer_trials_per_gpu_hour"] = 3600 / (sum(seconds) / len(seconds))
-        measured["peer_share"] = len(names) * min(given.peer_trials, grid.trials // len(grid.names)) / grid.trials
+        most = grid.trials // len(grid.names)
+        measured["peer_share"] = sum(min(p["trials"], most) for p in measured["peer"].values()) / grid.trials
         alone = next((study for study in measured["studies"] if study["gpus"] in (0, 1)), None)
         if alone is not None:
             measured["ratio"] = alone["trials_per_gpu_hour"] / measured["peer_trials_per_gpu_hour"]
@@ -68,6 +76,12 @@ def measure(grid: Grid, given: argparse.Namespace) -> dict[str, Any]:
     if {1, 2} <= by_gpus.keys():
         measured["scaling"] = 2 * by_gpus[2]["trials_per_gpu_hour"] / by_gpus[1]["trials_per_gpu_hour"]
     return measured
+
+
+def tell(text: str) -> None:
+    """On the way, what is known already."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def table(measured: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from archsearch.spaces.resolution import suggesting
-from archsearch.studies.engine.driver import Limits
+from archsearch.studies.engine.limits import Limits
 from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files.directory import Result, StudyDirectory
 from archsearch.studies.throughput.grid import Grid, plan_of, resolve

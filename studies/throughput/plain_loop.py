@@ -10,6 +10,7 @@ import importlib.metadata
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -71,18 +72,36 @@ def peer_layer(grid: Grid, name: str, device: str) -> nn.Module:
             raise ValueError(f"the plain loop knows gated_delta_net, delta_net, simple_gla and kda; got {name}")
 
 
-def measure_rule(grid: Grid, name: str, trials: int, device: str) -> dict[str, Any]:
-    """Milliseconds a step of `trials` trials of a rule, one after another, each with a model and an optimiser."""
+def measure_rule(
+    grid: Grid,
+    name: str,
+    trials: int,
+    device: str,
+    *,
+    seconds: float = math.inf,
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Milliseconds a step of `trials` trials of a rule, one after another, each with a model and an optimiser.
+
+    What compiles and tunes is met once, by the first steps. seconds: after so many no further trial begins, of which
+    there is one at least. tell: told what was measured as soon as it is known.
+    """
+    began = time.perf_counter()
     task = grid.task.build()
     batches = [task.train_batch(0, step, grid.batch) for step in range(min(STORED, grid.steps))]
     stored = [(batch.tokens.to(device), batch.targets.to(device)) for batch in batches]
+    tell(f"{name}: the first step, which compiles, begins after {time.perf_counter() - began:.1f} s")
     first = _seconds(grid, name, grid.rates[0], stored, device, FIRST_STEPS)
-    rates = [grid.rates[i % len(grid.rates)] for i in range(trials)]
-    seconds = [_seconds(grid, name, rate, stored, device, grid.steps) for rate in rates]
+    tell(f"{name}: {FIRST_STEPS} steps with all that is compiled, {first:.1f} s")
+    taken: list[float] = []
+    while len(taken) < trials and not (taken and time.perf_counter() - began > seconds):
+        rate = grid.rates[len(taken) % len(grid.rates)]
+        taken.append(_seconds(grid, name, rate, stored, device, grid.steps))
+        tell(f"{name}: trial {len(taken)} of {trials}, {taken[-1] / grid.steps * 1000:.2f} ms a step")
     return {
-        "trials": trials,
+        "trials": len(taken),
         "steps": grid.steps,
-        "milliseconds": sum(seconds) / trials / grid.steps * 1000,
+        "milliseconds": sum(taken) / len(taken) / grid.steps * 1000,
         "first": first,
         "path": _path(device),
     }

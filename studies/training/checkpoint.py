@@ -5,11 +5,11 @@
       65536.json           the rest, and the SHA-256 of the tensors' file
       latest.json          {"tokens": 65536}, moved into place last of all
 
-A file is written beside its place, flushed, and moved there. The newest two checkpoints are kept.
+A file is written beside its place, flushed, and moved there. The newest two checkpoints are kept; that of a trial that
+is over holds no moments of an optimiser.
 """
 
 import contextlib
-import errno
 import hashlib
 import os
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from archsearch.errors import CheckpointError
 from archsearch.studies.files import records
+from archsearch.studies.files.outcomes import FULL
 
 FORMAT = "archsearch checkpoint 1"
 KEPT = 2
@@ -98,7 +99,7 @@ def _object(path: Path) -> dict[str, object] | None:
 def _write_bytes(path: Path, data: bytes) -> None:
     records.watch(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(beside, "wb") as file:
+    with records.naming(path), open(beside, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -106,7 +107,7 @@ def _write_bytes(path: Path, data: bytes) -> None:
 
 
 def _unwritten(directory: Path, tokens: int, error: OSError) -> CheckpointError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in FULL
     what = "the disk is full" if full else (error.strerror or str(error))
     advice = "free some space and run the same command again" if full else "run the same command again"
     return CheckpointError(

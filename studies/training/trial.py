@@ -150,8 +150,15 @@ class State:
 
 
 def write_trial(plan: Plan, checkpoints: Path, state: State) -> None:
-    """Keep a state as the newest checkpoint. CheckpointError if the disk is full."""
-    tensors = {f"{task}/{name}": tensor for task, own in state.tensors.items() for name, tensor in own.items()}
+    """Keep a state as the newest checkpoint; of a trial that is over without the optimiser's moments, two thirds of it,
+    which nothing reads any more. CheckpointError if the disk is full.
+    """
+    tensors = {
+        f"{task}/{name}": tensor
+        for task, own in state.tensors.items()
+        for name, tensor in own.items()
+        if state.fraction < 1 or not name.startswith("optimiser/")
+    }
     record = {
         "identity": plan.identity,
         "fraction": state.fraction,

@@ -65,7 +65,7 @@ class TrainingBody:
         options = json.dumps(clerk.plan["config"]["tasks"])
         tasks = built_tasks(options)
         if clerk.plan["config"].get("checks"):
-            require_valid(config.rule, StudyDirectory(clerk.trial.path.parents[1]).checks)
+            require_valid(config.rule, config.layer, StudyDirectory(clerk.trial.path.parents[1]).checks)
         known = dict(_counts(json.dumps({name: clerk.proposal[name] for name in ("rule", "model", "layer")}), options))
         plan = plan_trial(config, tasks, known)
         if STEP_TIME in clerk.plan["objectives"]:

@@ -4,11 +4,12 @@ A worker never speaks with the driver: it writes its measurements, waits at a ru
 result.json.
 """
 
+import contextlib
 import math
 import statistics
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -16,7 +17,7 @@ from typing import Any, Protocol, cast
 from archsearch.errors import described
 from archsearch.studies.files.board import Board
 from archsearch.studies.files.directory import Measurement, Result, StudyDirectory, TrialDirectory
-from archsearch.studies.files.outcomes import Outcome, Unstable, classify
+from archsearch.studies.files.outcomes import Outcome, Unstable, classify, full_disk
 
 POLL_SECONDS = 0.02
 ROUNDING = 1e-8
@@ -182,10 +183,24 @@ class Clerk:
         )
 
 
+@contextlib.contextmanager
+def naming_full_disks() -> Generator[None]:
+    """A block that raises DiskFull instead of what a full disk was made into."""
+    try:
+        yield
+    except Exception as error:
+        full = full_disk(error)
+        if full is None or full is error:
+            raise
+        raise full from error
+
+
+@naming_full_disks()
 def work(assignment: Assignment, body: Body) -> bool:
     """Carry out one attempt; whether it ended well, so that its process is fit for another one.
 
-    The trial has its result afterwards, unless the attempt was superseded. A fault of the machine is raised.
+    The trial has its result afterwards, unless the attempt was superseded. A fault of the machine is raised, DiskFull
+    among them.
     """
     try:
         clerk = Clerk(assignment)
@@ -204,6 +219,8 @@ def work(assignment: Assignment, body: Body) -> bool:
 
 def fail(clerk: Clerk, error: Exception) -> None:
     """End the trial by `error`, which is raised again where it is the machine's fault."""
+    if full_disk(error) is not None:
+        raise error  # its log could not be written either
     outcome = classify(error)
     text = "".join(traceback.format_exception(error))
     clerk.check_fence()

@@ -3,7 +3,6 @@
 Each trial keeps its own files, its fence and its class of failure, as if it had a worker to itself.
 """
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from archsearch.studies.training.together.group import Member, train_together
 from archsearch.studies.training.together.structure import structure_of
 from archsearch.studies.training.trial import Plan, train_trial
 from archsearch.studies.workers.body import TrainingBody
-from archsearch.studies.workers.clerk import Assignment, Clerk, Superseded, fail, work
+from archsearch.studies.workers.clerk import Assignment, Clerk, Superseded, fail, naming_full_disks, work
 
 DRAWING_THREADS = 2
 """Threads that draw the data of a group, at least."""
@@ -48,6 +47,7 @@ class _Fellow:
     known: Mapping[str, float]
 
 
+@naming_full_disks()
 def work_together(assignments: Sequence[Assignment], body: TrainingBody) -> bool:
     """Carry out an attempt at each of several trials; whether the process is fit for more after how they ended.
 
@@ -91,17 +91,13 @@ class _Told:
         """Write the result of a trial, behind its fence. A fault of the machine is raised."""
         self.ended.add(clerk.number)
         self.clean = self.clean and (isinstance(how, Unstable) or not isinstance(how, Exception))
-        with contextlib.suppress(Superseded):
+        try:
             if not isinstance(how, Exception):
                 clerk.conclude(how)
             elif not isinstance(how, Superseded):
-                self._fail(clerk, how)
-
-    def _fail(self, clerk: Clerk, error: Exception) -> None:
-        try:
-            fail(clerk, error)
+                fail(clerk, how)
         except Superseded:
-            raise
+            return
         except Exception as fault:
             self.lost = fault
             raise

@@ -10,9 +10,10 @@ from archsearch.studies.files.outcomes import PeerLost
 from archsearch.studies.training.parallel import First, Other, is_lost_peer, joined
 from archsearch.studies.training.trial import train_trial
 from archsearch.studies.workers.body import TrainingBody
-from archsearch.studies.workers.clerk import Assignment, Clerk, Superseded, fail, work
+from archsearch.studies.workers.clerk import Assignment, Clerk, Superseded, fail, naming_full_disks, work
 
 
+@naming_full_disks()
 def work_as_rank(assignment: Assignment, body: TrainingBody, rank: int, world: int) -> bool:
     """Carry out one process's part of an attempt; whether it ended well.
 

@@ -1,206 +1,169 @@
-"""Attempts as Ray actors, on this machine or on a cluster."""
+"""Attempts as Ray actors, on this machine or on a cluster: one trial an actor, or several of one structure."""
 
-import logging
-import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
 import ray
-from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 
-from archsearch.errors import StudyError, described, first_line
+from archsearch.errors import described
 from archsearch.studies.workers.clerk import Assignment, Body, work
 from archsearch.studies.workers.executor import Departure, Resources
-from archsearch.studies.workers.ray_head import SECONDS_TO_ANSWER, Head, answers
+from archsearch.studies.workers.ray_cluster import Cluster
 
-SECONDS_BETWEEN_LOOKS = 1.0
-"""At the nodes of the cluster, which come and go."""
+
+@dataclass(eq=False, slots=True)
+class _Crew:
+    """An actor, its share of a GPU, and what it works on; ended: numbers of the trials that have departed."""
+
+    actor: Any
+    share: float
+    group: tuple[Assignment, ...]
+    ended: set[int] = field(default_factory=set[int])
+
+    def running(self) -> list[Assignment]:
+        """The trials that have not departed."""
+        return [assignment for assignment in self.group if assignment.number not in self.ended]
 
 
 class RayExecutor:
-    """One actor a slot, of one process, which serves trial after trial until one of them fails."""
+    """Actors of one process each, which serve one trial or crew after another until one of them fails, or actors of
+    another share of a GPU are needed.
 
-    def __init__(self, make_body: Callable[[Resources], Body], resources: Resources) -> None:
+    Trials of one structure that begin at one time are a crew: they share an actor, up to a whole GPU.
+    """
+
+    def __init__(self, make_body: Callable[[Resources], Body], resources: Resources, together: int = 1) -> None:
         """Start Ray on this machine, or join a cluster. StudyError if a trial can never fit.
 
-        make_body: told what one trial has, its GPUs no longer open.
+        make_body: told what one trial has, its GPUs no longer open; a TrainingBody where trials train together.
+        together: how many an actor takes.
         """
-        self._owns_ray = not ray.is_initialized()
-        if self._owns_ray:
-            _start_ray(resources)
-        address = str(cast(Any, ray.get_runtime_context()).gcs_address)
-        self._head = Head(address, elsewhere=resources.ray_address is not None or not self._owns_ray)
-        nodes = self._head.nodes()
-        self._resources = with_gpus(resources, nodes)
+        self._cluster = Cluster(resources)
+        self._resources = self._cluster.resources
         self._body = make_body(self._resources)
-        self._slots = needed_slots(nodes, self._resources)
-        self._looked = time.monotonic()
+        self._together = together
+        self._came: list[Assignment] = []
+        self._crews: dict[Any, _Crew] = {}
         self._idle: list[Any] = []
-        self._busy: dict[Any, tuple[Any, Assignment]] = {}
+        self._idle_share = 0.0
 
     @property
     def slots(self) -> int:
-        """How many attempts run at a time, on the nodes that there are now."""
-        self._look()
-        return self._slots
-
-    def _look(self) -> None:
-        """At the cluster, now and then."""
-        if time.monotonic() - self._looked > SECONDS_BETWEEN_LOOKS:
-            self._looked = time.monotonic()
-            self._slots = slots(self._head.nodes(), self._resources)
+        """How many attempts run at a time; what a trial leaves free in a crew that goes on is not free yet."""
+        return self._cluster.slots() - sum(len(crew.ended) for crew in self._crews.values() if crew.running())
 
     def start(self, assignment: Assignment) -> None:
-        """Begin an attempt on an idle actor or a new one."""
-        if assignment.alone:
-            self._end_idle()
-        new = partial(self._new_actor, alone=assignment.alone)
-        actor = self._idle.pop() if self._idle else self._head.ask(new)
-        self._busy[actor.run.remote(assignment)] = (actor, assignment)
+        """Begin an attempt, at the next look for departures, together with what else came until then."""
+        self._came.append(assignment)
 
     def departures(self, timeout: float) -> list[Departure]:
-        """The attempts that ended; waits up to `timeout` seconds for one."""
-        self._look()
-        if not self._busy:
+        """The attempts that ended; waits up to `timeout` seconds for a crew to end."""
+        self._cluster.slots()  # tells of a cluster that is lost
+        came, self._came = self._came, []
+        for group in self._gathered(came):
+            share = share_of(group, self._resources.gpus or 0.0)
+            actor = self._cluster.head.ask(partial(self._actor_of, share))
+            self._crews[actor.run.remote(group)] = _Crew(actor, share, group)
+        if not self._crews:
             time.sleep(timeout)
             return []
-        done = self._finished(len(self._busy), 0.0) or self._finished(1, timeout)
-        return [self._depart(reference) for reference in done]
-
-    def _finished(self, count: int, timeout: float) -> list[Any]:
-        waited = cast(tuple[list[Any], list[Any]], ray.wait(list(self._busy), num_returns=count, timeout=timeout))
-        return waited[0]
+        done = self._finished(len(self._crews), 0.0) or self._finished(1, timeout)
+        over = [departure for reference in done for departure in self._collect(reference)]
+        return over + [departure for crew in self._crews.values() for departure in _ended(crew)]
 
     def kill(self, number: int) -> None:
-        """Kill the actor that carries trial `number`."""
-        for reference, (actor, assignment) in list(self._busy.items()):
-            if assignment.number == number:
-                del self._busy[reference]
-                ray.kill(actor)
+        """Kill the actor that carries trial `number`; the others of its crew depart as lost."""
+        self._came = [assignment for assignment in self._came if assignment.number != number]
+        for crew in self._crews.values():
+            if number in [assignment.number for assignment in crew.running()]:
+                crew.ended.add(number)
+                ray.kill(crew.actor)
 
     def close(self) -> None:
         """Kill the actors, and Ray if it was started here."""
-        if not self._head.is_lost:
-            for actor in [actor for actor, _ in self._busy.values()] + self._idle:
+        if not self._cluster.head.is_lost:
+            for actor in [crew.actor for crew in self._crews.values()] + self._idle:
                 ray.kill(actor)
-        self._busy.clear()
+        self._crews.clear()
         self._idle.clear()
-        if self._owns_ray:
-            self._head.leave()
+        self._cluster.leave()
 
-    def _depart(self, reference: Any) -> Departure:
-        actor, assignment = self._busy.pop(reference)
+    def _gathered(self, came: list[Assignment]) -> list[tuple[Assignment, ...]]:
+        if self._together == 1:
+            return [(assignment,) for assignment in came]
+        from archsearch.studies.workers.crew import gathered
+
+        return gathered(came, self._together)
+
+    def _finished(self, count: int, timeout: float) -> list[Any]:
+        waited = cast(tuple[list[Any], list[Any]], ray.wait(list(self._crews), num_returns=count, timeout=timeout))
+        return waited[0]
+
+    def _collect(self, reference: Any) -> list[Departure]:
+        """The rest of a crew that is over."""
+        crew = self._crews.pop(reference)
+        clean, cause = False, ""
         try:
-            clean = bool(cast(Any, ray.get(reference)))
+            clean = cast(bool, ray.get(reference))
         except RayError as error:
-            ray.kill(actor)
-            return Departure(assignment, cause_of(error))
-        if clean and not assignment.alone:
-            self._idle.append(actor)
+            cause = cause_of(error)
+        if clean and crew.share == self._idle_share:
+            self._idle.append(crew.actor)
         else:
-            ray.kill(actor)
-        return Departure(assignment, "")
+            ray.kill(crew.actor)
+        return [Departure(assignment, cause) for assignment in crew.running()]
 
-    def _end_idle(self) -> None:
-        """Kill the actors that have nothing to do: they hold what another kind of actor needs."""
-        for actor in self._idle:
-            ray.kill(actor)
-        self._idle.clear()
+    def _actor_of(self, share: float) -> Any:
+        """An idle actor of such a share of a GPU, or a new one; idle ones of another share make room."""
+        if share != self._idle_share:
+            for actor in self._idle:
+                ray.kill(actor)
+            self._idle.clear()
+            self._idle_share = share
+        if self._idle:
+            return self._idle.pop()
+        return _WORKER.options(num_cpus=self._resources.cpus, num_gpus=share).remote(self._body)
 
-    def _new_actor(self, *, alone: bool) -> Any:
-        gpus = max(1.0, self._resources.gpus or 0.0) if alone else self._resources.gpus or 0.0
-        return _WORKER.options(num_cpus=self._resources.cpus, num_gpus=gpus).remote(self._body)
+
+def share_of(group: Sequence[Assignment], gpus: float) -> float:
+    """The GPUs of a crew of trials that have so many each; a trial that runs alone has a whole one."""
+    whole = max(1.0, gpus)
+    return whole if group[0].alone else min(whole, len(group) * gpus)
+
+
+def _ended(crew: _Crew) -> list[Departure]:
+    """The trials of a crew that have their results while it goes on."""
+    if len(crew.group) == 1:
+        return []
+    from archsearch.studies.workers.crew import has_result
+
+    found = [assignment for assignment in crew.running() if has_result(assignment)]
+    crew.ended |= {assignment.number for assignment in found}
+    return [Departure(assignment, "") for assignment in found]
 
 
 class _Worker:
-    """The process of one slot."""
+    """The process of one crew."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
 
-    def run(self, assignment: Assignment) -> bool:
-        """Carry out an attempt; whether the process is fit for another one."""
+    def run(self, group: Sequence[Assignment]) -> bool:
+        """Carry out an attempt at each trial; whether the process is fit for more."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-        return work(assignment, self._body)
+        if len(group) == 1:
+            return work(group[0], self._body)
+        from archsearch.studies.workers.crew import work_together
+
+        return work_together(group, cast(Any, self._body))
 
 
 _WORKER: Any = ray.remote(max_restarts=0)(_Worker)  # one, which a cluster is told once: telling it waits for the head
-
-
-def _start_ray(resources: Resources) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # its default of 15 starves trials beside anything else
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if resources.ray_address is not None:
-        _join(resources.ray_address, quiet)
-        return
-    try:
-        ray.init(address="local", include_dashboard=False, object_store_memory=80 * 2**20, **quiet)
-    except Exception as error:  # Ray raises nothing narrower where its processes do not come up
-        raise StudyError(
-            f"Ray did not start on this machine: {first_line(error)} Run the same command again"
-        ) from error
-
-
-def _join(address: str, quiet: dict[str, Any]) -> None:
-    """Join a running cluster. StudyError if none answers at the address."""
-    if "://" in address:
-        raise StudyError(
-            f"resources.ray_address must be HOST:PORT or auto; got {address}: run the driver on a node of the cluster"
-        )
-    if address != "auto" and not answers(address):
-        raise StudyError(_nothing_at(address))
-    ray_constants.NUM_REDIS_GET_RETRIES = int(SECONDS_TO_ANSWER)  # of a second each; Ray's own 20 are long to wait
-    try:
-        ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise StudyError(_nothing_at(address)) from error
-
-
-def _nothing_at(address: str) -> str:
-    return (
-        f"resources.ray_address must name a running Ray cluster; {address} cannot be joined; start one with "
-        "ray start --head, or leave ray_address out (a cluster with tokens needs RAY_AUTH_MODE=token)"
-    )
-
-
-def with_gpus(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> Resources:
-    """The resources with their GPUs no longer open: one a trial where the cluster has any."""
-    if resources.gpus is not None:
-        return resources
-    return replace(resources, gpus=min(1.0, max((node.get("GPU", 0.0) for node in nodes), default=0.0)))
-
-
-def slots(nodes: Sequence[Mapping[str, float]], resources: Resources) -> int:
-    """How many trials fit on the nodes of a cluster, each on one of them."""
-    fits = sum(_fits(node, resources) for node in nodes)
-    return fits if resources.concurrent is None else min(fits, resources.concurrent)
-
-
-def needed_slots(nodes: Sequence[Mapping[str, float]], resources: Resources) -> int:
-    """The slots. StudyError if no node can ever take a trial."""
-    found = slots(nodes, resources)
-    if found < 1:
-        needed = f"{resources.cpus} CPUs and {resources.gpus or 0.0:g} GPUs"
-        nothing: Mapping[str, float] = {}
-        most = max(nodes, key=lambda node: (node.get("GPU", 0.0), node.get("CPU", 0.0)), default=nothing)
-        has = f"{most.get('CPU', 0):g} CPUs and {most.get('GPU', 0):g} GPUs"
-        raise StudyError(
-            f"a trial needs {needed} of one node; the largest has {has}; lower resources.cpus or resources.gpus"
-        )
-    return found
-
-
-def _fits(node: Mapping[str, float], resources: Resources) -> int:
-    fits = int(node.get("CPU", 0) // resources.cpus)
-    gpus = resources.gpus or 0.0
-    return min(fits, int(node.get("GPU", 0) / gpus + 1e-9)) if gpus else fits
 
 
 def cause_of(error: Exception) -> str:

@@ -18,7 +18,8 @@ from archsearch.studies.workers.body import TrainingBody
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.executor import Departure, Resources, WorkersLost
 from archsearch.studies.workers.ranks import work_as_rank
-from archsearch.studies.workers.ray_executor import RayExecutor, cause_of
+from archsearch.studies.workers.ray_cluster import Cluster
+from archsearch.studies.workers.ray_executor import cause_of
 
 GRACE = 5.0
 """Seconds that the others of a group have to end by themselves once one has failed."""
@@ -54,17 +55,24 @@ class _Group:
         return not self.open or late or (self.first not in self.open and self.failed is None)
 
 
-class GroupExecutor(RayExecutor):
+class GroupExecutor:
     """One group an attempt."""
 
     def __init__(self, make_body: Callable[[Resources], TrainingBody], resources: Resources) -> None:
         """As `RayExecutor`; make_body: of one process."""
-        super().__init__(make_body, resources)
+        self._cluster = Cluster(resources)
+        self._resources = self._cluster.resources
+        self._body = make_body(self._resources)
         self._groups: list[_Group] = []
+
+    @property
+    def slots(self) -> int:
+        """How many attempts run at a time."""
+        return self._cluster.slots()
 
     def start(self, assignment: Assignment) -> None:
         """Ask for a place for all processes on one node, and begin them there."""
-        self._groups.append(self._head.ask(partial(self._begun, assignment)))
+        self._groups.append(self._cluster.head.ask(partial(self._begun, assignment)))
 
     def _begun(self, assignment: Assignment) -> _Group:
         world = self._resources.ranks
@@ -84,7 +92,7 @@ class GroupExecutor(RayExecutor):
 
     def departures(self, timeout: float) -> list[Departure]:
         """The attempts that ended; waits up to `timeout` seconds for a process to end."""
-        self._look()
+        self._cluster.slots()  # tells of a cluster that is lost
         waited = [reference for group in self._groups for reference in group.open]
         if not waited:
             time.sleep(timeout)
@@ -107,15 +115,15 @@ class GroupExecutor(RayExecutor):
         with contextlib.suppress(WorkersLost):
             for group in list(self._groups):
                 self._end(group)
-        super().close()
+        self._cluster.leave()
 
     def _end(self, group: _Group) -> None:
         self._groups.remove(group)
-        if self._head.is_lost:
+        if self._cluster.head.is_lost:
             return
         for actor in group.actors:
             ray.kill(actor)
-        self._head.ask(partial(remove_placement_group, group.placement))
+        self._cluster.head.ask(partial(remove_placement_group, group.placement))
 
 
 class _Rank:

@@ -1,4 +1,4 @@
-"""The toy study as a module, and an executor of threads for it."""
+"""The toy study as a module, an executor of threads for it, and what became of such studies."""
 
 import importlib.util
 import queue
@@ -7,10 +7,16 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial
 
 from archsearch.studies.files import records
+from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.workers.clerk import Assignment, Body, work
 from archsearch.studies.workers.executor import Departure
 
@@ -87,6 +93,44 @@ def thread_executor() -> type[ThreadExecutor]:
 @pytest.fixture
 def threads(thread_executor: type[ThreadExecutor]) -> type[ThreadExecutor]:
     return thread_executor
+
+
+class ToyRuns:
+    """Runs toy studies in one place, and reads what became of them."""
+
+    def __init__(self, toy: ModuleType, place: Path) -> None:
+        self._toy, self._place = toy, place
+
+    def __call__(
+        self, body: Body | None = None, *, trials: int = 8, slots: int = 1, directory: str = "study", **options: Any
+    ) -> ThreadExecutor:
+        executor = ThreadExecutor(body or self._toy.ToyBody(0.0), slots)
+        self._toy.study(self._place / directory, lambda: executor, trials=trials, **options)
+        return executor
+
+    def told(self, path: Path) -> list[FrozenTrial]:
+        """What Optuna knows."""
+        storage = JournalStorage(JournalFileBackend(str(path / "optuna.journal")))
+        return optuna.load_study(study_name=None, storage=storage).trials
+
+    def outcomes(self, path: Path) -> list[str]:
+        """How the trials ended that have."""
+        found = StudyDirectory(path).trials().values()
+        return [result.outcome.value for trial in found if (result := trial.result()) is not None]
+
+    def summary(self, path: Path) -> list[tuple[Any, ...]]:
+        """Number, choices, outcome, tokens and values of every trial; each has ended."""
+        rows: list[tuple[Any, ...]] = []
+        for number, trial in StudyDirectory(path).trials().items():
+            result, proposal = trial.result(), trial.proposal()
+            assert result is not None and proposal is not None
+            rows.append((number, proposal["choices"], result.outcome, result.tokens, dict(result.values)))
+        return rows
+
+
+@pytest.fixture
+def run(toy: ModuleType, tmp_path: Path) -> ToyRuns:
+    return ToyRuns(toy, tmp_path)
 
 
 @pytest.fixture(autouse=True)

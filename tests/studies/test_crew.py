@@ -184,6 +184,13 @@ def test_the_grid_runs_as_a_study_and_in_a_plain_loop() -> None:
     assert lines[-1].startswith("delta_net in a plain loop: ")
 
 
+def test_a_plain_loop_whose_time_is_over_says_how_many_trials_it_had() -> None:
+    told: list[str] = []
+    found = measure_rule(GRID, "delta_net", 3, "cpu", seconds=0.0, tell=told.append)
+    assert (found["trials"], found["steps"]) == (1, GRID.steps)
+    assert told[-1].startswith("delta_net: trial 1 of 3, ") and len(told) == 3
+
+
 def test_shares_that_no_process_can_take_are_refused() -> None:
     with pytest.raises(StudyError, match="needs one GPU at most"):
         LocalExecutor(Resources(gpus=2.0), devices=2)
@@ -195,9 +202,9 @@ def test_shares_that_no_process_can_take_are_refused() -> None:
 
 
 def test_an_actor_of_ray_carries_one_crew_after_another(tmp_path: Path) -> None:
-    from archsearch.studies.workers.ray_crews import RayCrews
+    from archsearch.studies.workers.ray_executor import RayExecutor
 
-    crews = RayCrews(lambda given: TrainingBody(given.cpus), Resources(gpus=0.0), together=2)
+    crews = RayExecutor(lambda given: TrainingBody(given.cpus), Resources(gpus=0.0), together=2)
     try:
         assignments = study(tmp_path, four())
         for pair in (assignments[:2], assignments[2:]):

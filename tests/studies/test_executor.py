@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from archsearch.errors import CheckpointError, ConfigError, StudyError
-from archsearch.studies.workers.clerk import Clerk
+from archsearch.studies.workers.clerk import Assignment, Clerk
 from archsearch.studies.workers.executor import Resources
-from archsearch.studies.workers.ray_executor import RayExecutor, cause_of, needed_slots, slots, with_gpus
+from archsearch.studies.workers.ray_cluster import needed_slots, slots, with_gpus
+from archsearch.studies.workers.ray_executor import RayExecutor, cause_of, share_of
 
 MACHINE = [{"CPU": 8.0, "GPU": 2.0}]
 
@@ -57,6 +59,13 @@ def test_shares_of_a_gpu_are_one_nth(gpus: float) -> None:
     with pytest.raises(ConfigError, match=r"resources\.gpus must be a whole number or a fraction 1/n"):
         Resources(gpus=gpus)
     assert Resources(gpus=1 / 3).gpus == 1 / 3
+
+
+def test_a_crew_has_the_shares_of_its_trials_and_who_runs_alone_a_whole_gpu(tmp_path: Path) -> None:
+    one, alone = Assignment(tmp_path, 0, 1), Assignment(tmp_path, 1, 2, alone=True)
+    assert [share_of((one,) * count, 0.25) for count in (1, 3, 4, 5)] == [0.25, 0.75, 1.0, 1.0]
+    assert share_of((alone,), 0.25) == share_of((alone,), 1.0) == 1.0
+    assert share_of((one,), 1.0) == 1.0 and share_of((one, one), 0.0) == 0.0
 
 
 def test_a_lost_attempt_is_told_in_the_words_of_what_ended_it() -> None:

@@ -21,7 +21,7 @@ from archsearch import cli
 from archsearch.errors import StudyError, StudyLockedError
 from archsearch.studies import commands
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.files.lock import driver_lock, is_held
+from archsearch.studies.files.lock import driver_lock, is_held, slow_to_leave
 
 COMMAND = "archsearch study resume --force-unlock s"
 
@@ -137,6 +137,68 @@ def test_a_driver_whose_study_was_taken_leaves_and_the_other_one_ends_it(
     drive(force_unlock=True)
     results = [trial.result() for trial in study.trials().values()]
     assert len(results) >= 4 and None not in results
+
+
+def _slow(path: Path, *, now: bool) -> str:
+    return slow_to_leave(path, 31.2, now=now, stop="archsearch study stop --now s", command=COMMAND)
+
+
+def test_who_is_slow_to_stop_is_told_of_with_what_can_be_done(tmp_path: Path) -> None:
+    path = tmp_path / "driver.lock"
+    waiting = (
+        "was asked to stop 31 s ago: waiting for its trials' next checkpoints, which archsearch study stop --now s"
+    )
+    with driver_lock(path):
+        here = f"process {os.getpid()} on {socket.gethostname()} since"
+        assert _slow(path, now=False).startswith(here)
+        assert _slow(path, now=False).endswith(f"{waiting} does not wait for")
+        assert _slow(path, now=True).endswith(
+            f"still waiting for it; kill {os.getpid()} ends it too, and nothing is lost"
+        )
+    path.write_text(json.dumps({"pid": 7, "host": "elsewhere", "started": "then"}))
+    gone = f"if that machine is gone, {COMMAND}"
+    assert _slow(path, now=False) == f"process 7 on elsewhere since then {waiting} does not wait for; {gone}"
+    with pytest.raises(StudyLockedError) as error:
+        _slow(path, now=True)
+    assert (
+        str(error.value) == f"process 7 on elsewhere since then was asked to stop 31 s ago and does not answer; {gone}"
+    )
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    path.write_text(json.dumps({"pid": ended.pid, "host": socket.gethostname(), "started": "then"}))
+    with pytest.raises(
+        StudyLockedError, match="which has ended: what it started and left behind holds on; end that, or"
+    ):
+        _slow(path, now=False)
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_stop_tells_what_it_waits_for(
+    toy: ModuleType, thread_executor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, now: bool
+) -> None:
+    study = StudyDirectory(tmp_path / "study")
+    toy.study(study.path, lambda: thread_executor(toy.ToyBody(0.0)), trials=1)
+    monkeypatch.setattr(commands, "SECONDS_BEFORE_WORDS", 0.05)
+    monkeypatch.setattr(commands, "SECONDS_BETWEEN_LOOKS", 0.05)
+    with contextlib.ExitStack() as held:
+        held.enter_context(_held_elsewhere(study.lock))
+        said: list[str] = []
+
+        def note(line: str) -> None:
+            said.append(line)
+            if "if that machine is gone" in line:
+                held.close()  # it stops after all
+
+        monkeypatch.setattr(commands.console, "print", note)
+        if now:
+            with pytest.raises(
+                StudyLockedError, match=r"does not answer; if that machine is gone, archsearch study resume"
+            ):
+                commands.stop(str(study.path), now=True)
+        else:
+            commands.stop(str(study.path), now=False)
+            assert [line.partition(" ")[0] for line in said] == ["Asked", "process", "Stopped;"]
+    assert study.stop_asked(), "the wish stands"
 
 
 def test_resume_passes_the_users_word_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.parallel import ParallelRun, Ranks, is_lost_peer
 from archsearch.studies.workers.executor import Resources
-from archsearch.studies.workers.ray_executor import needed_slots
+from archsearch.studies.workers.ray_cluster import needed_slots
 
 CONFIG = """
 space: delta_family

@@ -23,6 +23,8 @@ from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.training.configuration import read_config
 
+Captured = pytest.CaptureFixture[str]
+
 CONFIG = """
 space: delta_family
 directory: {home}/study
@@ -133,6 +135,33 @@ def test_the_report_is_one_page_that_needs_no_network(
     assert ranking[0]["rank"] == 1 and {"recall", "bits_per_byte", "parameters"} <= set(ranking[0])
     csv = (study.path / "report" / "ranking.csv").read_text().splitlines()
     assert csv[0].startswith("rank,trial,name") and len(csv) == len(ranking) + 1
+
+
+def test_page_and_tables_of_a_study_are_kept_apart_from_it(study: StudyDirectory, tmp_path: Path) -> None:
+    commands.report(str(study.path), str(tmp_path / "kept"))
+    names = {path.name for path in (tmp_path / "kept").iterdir()}
+    assert {"report.html", "tables.md", "ranking.csv", "cost.csv"} <= names
+    page, tables = ((tmp_path / "kept" / name).read_text(encoding="utf-8") for name in ("report.html", "tables.md"))
+    assert "archsearch study run runs/study" in page
+    assert "| gated_delta_net | baseline |" in tables and "## Cost" in tables
+
+
+def test_a_study_whose_time_is_over_says_how_it_goes_on(
+    study: StudyDirectory, tmp_path: Path, workers: Any, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr("archsearch.studies.engine.run.local_workers", workers)
+    copy = tmp_path / "study"
+    shutil.copytree(study.path, copy)
+    commands.resume(str(copy), ["trials=4", "resources.time_limit=1e-9", "resources.workers=local"])
+    printed = capsys.readouterr().out
+    assert f"after 5 of 6 trials. Go on with: archsearch study resume {copy}" in printed
+    assert "Exported" not in printed and not (copy / "winner").exists()
+    commands.resume(str(copy), ["trials=3", "resources.workers=local"])
+    assert "Exported to" in capsys.readouterr().out
+    for place in (copy / "trials").glob("*/checkpoint"):
+        shutil.rmtree(place)
+    commands.resume(str(copy), ["trials=3", "resources.workers=local"])
+    assert "Not exported: the checkpoint of trial" in capsys.readouterr().out
 
 
 def test_the_winner_and_any_trial_of_a_study_can_be_probed(study: StudyDirectory, tmp_path: Path) -> None:

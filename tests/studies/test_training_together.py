@@ -1,6 +1,6 @@
 """Trials trained as one batched model have the values of trials trained alone, and each keeps its own end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from archsearch.studies.tasks.text import TextOptions
 from archsearch.studies.training.checkpoint import read_checkpoint
 from archsearch.studies.training.config import TrialConfig
 from archsearch.studies.training.language import plan_trial
+from archsearch.studies.training.together import stack as stacks
 from archsearch.studies.training.together.feed import STEPS, blocks
 from archsearch.studies.training.together.folding import fold
 from archsearch.studies.training.together.group import Member, train_together
@@ -29,7 +30,7 @@ from archsearch.studies.training.together.kept import Kept, Key
 from archsearch.studies.training.together.lane import Lane
 from archsearch.studies.training.together.lockstep import evaluate_in_lockstep
 from archsearch.studies.training.together.rows import Layout
-from archsearch.studies.training.together.stack import Course, Stack, rows_for
+from archsearch.studies.training.together.stack import Course, Stack, rows_for, rows_to_go_on
 from archsearch.studies.training.trial import Plan, build_entry, train_trial
 
 MQAR = MqarOptions(length=16, pairs=2, train_pairs=(1, 2), vocabulary=16, evaluation=16)
@@ -253,6 +254,31 @@ def test_the_newest_batched_models_are_kept_each_for_its_like() -> None:
     assert kept.take(keys[1]) is None and kept.drop() and not kept.drop()
 
 
+class Called:
+    """A replay that only calls."""
+
+    def __init__(self, change: Callable[[], Tensor], device: torch.device) -> None:
+        self.change, self.is_captured = change, False
+
+    def __call__(self) -> Tensor:
+        self.is_captured = True
+        return self.change()
+
+
+def test_replayed_passes_of_an_evaluation_take_fewer_sequences_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "Replay", Called)
+    monkeypatch.setattr(stacks, "EVALUATION_TOKENS", 16 * 4)
+    model = fold(build_entry(PLANS[0], BUILT["mqar"]))  # pyright: ignore[reportArgumentType]
+    stack = Stack(model, lanes_of(PLANS, Layout.of(model)), 4, Course(BUILT["mqar"], 4, 6, half=False, graphs=True))
+    asked = [torch.randint(16, (count, length)) for count, length in ((4, 16), (3, 16), (5, 16), (4, 8))]
+    eager = [stack.logits(tokens) for tokens in asked]
+    stack.capture_reading()
+    for tokens, expected in zip(asked, eager, strict=True):
+        torch.testing.assert_close(stack.logits(tokens), expected)
+    stack.close()
+    assert torch.equal(stack.logits(asked[0]), eager[0])
+
+
 def test_blocks_hold_what_the_task_draws() -> None:
     task, seen = BUILT["mqar"], 0
     for block in blocks(task, (5, 6), 4, 3, 3 + STEPS + 2, threads=2):
@@ -288,3 +314,21 @@ def test_evaluations_in_lockstep_share_passes_and_keep_their_errors() -> None:
 
 def test_few_widths_are_compiled() -> None:
     assert [rows_for(lanes, 6) for lanes in range(1, 7)] == [1, 2, 4, 4, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "compiled", "ahead", "rows"),
+    [
+        (2, {8}, 1000.0, 2),  # worth another width
+        (2, {8}, 12.0, 8),  # not worth it
+        (2, {2, 8}, 12.0, 2),
+        (2, {8}, None, 8),  # nothing is known yet
+        (5, {4}, 12.0, 8),  # too narrow
+        (2, {16}, 12.0, 2),  # wider than memory allows
+        (3, set[int](), 12.0, 4),
+    ],
+)
+def test_trials_whose_fellows_are_gone_go_on_in_a_width_that_is_compiled(
+    lanes: int, compiled: set[int], ahead: float | None, rows: int
+) -> None:
+    assert rows_to_go_on(lanes, 8, compiled, ahead, compiling=20.0) == rows

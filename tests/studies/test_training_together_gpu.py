@@ -13,6 +13,7 @@ from archsearch.studies.tasks.mqar import MqarOptions
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.training.config import TrialConfig
 from archsearch.studies.training.language import plan_trial
+from archsearch.studies.training.randomness import repeatable
 from archsearch.studies.training.run import Run, steps_of
 from archsearch.studies.training.together.folding import fold
 from archsearch.studies.training.together.lane import Lane
@@ -83,3 +84,22 @@ def test_lanes_of_a_group_do_not_see_each_other() -> None:
     assert beside.lanes[1].fault and not beside.lanes[0].fault
     for lane in (0, 2):
         assert all(torch.equal(alone[lane][name], other[lane][name]) for name in alone[lane])
+
+
+@pytest.mark.parametrize("rule", ["gated_delta_net", "kda"])
+def test_replayed_passes_of_an_evaluation_have_the_logits_of_eager_ones(rule: str) -> None:
+    plans = [planned(rule, seed, 1e-2, Precision.AUTO) for seed in range(3)]
+    stack = stacked(plans, graphs=True)
+    most = torch.randint(256, (128, 128))
+    with repeatable(stack.device):
+        eager = stack.logits(most)
+    stack.prepare()
+    with repeatable(stack.device):
+        assert torch.equal(stack.logits(most), eager)
+        torch.testing.assert_close(stack.logits(most[:7]), eager[:, :7], rtol=2e-2, atol=2e-2)
+    stack.advance(STEPS)
+    with repeatable(stack.device):
+        moved = stack.logits(most)
+        assert not torch.equal(moved, eager)
+        stack.close()
+        assert torch.equal(stack.logits(most), moved)

@@ -178,6 +178,16 @@ def test_a_stop_ends_the_trial_and_is_remembered(tmp_path: Path) -> None:
     assert losses_of(tmp_path, again) == {} and again.records == []
 
 
+def test_a_trial_that_is_over_keeps_its_weights_without_moments_and_is_not_gone_on_with(tmp_path: Path) -> None:
+    losses_of(tmp_path / "half", Alone(stop=0.5))
+    losses_of(tmp_path / "whole", Alone())
+    half, whole = (read_checkpoint(tmp_path / name) for name in ("half", "whole"))
+    assert half is not None and whole is not None
+    moments = {name for name in half.tensors if "/optimiser/" in name}
+    assert moments and set(whole.tensors) == set(half.tensors) - moments
+    assert losses_of(tmp_path / "whole", again := Alone()) == {} and again.records == []
+
+
 def test_learning_happens() -> None:
     task = MqarOptions(length=8, pairs=1, vocabulary=8, random_non_queries=False, evaluation=100).build()
     run = Run(task, Tiny(8), Training(learning_rate=2e-2, batch_tokens=256), 60_000, 0, CPU)

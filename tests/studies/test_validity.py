@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from archsearch.dsl import Rule
+from archsearch.mixers.layer.options import Gated, Layer
 from archsearch.mixers.lookup import find_rule
 from archsearch.studies.design.config import StudyConfig
 from archsearch.studies.engine.checking import check_study
@@ -47,23 +48,36 @@ SPACE = Space(
 def test_a_sound_rule_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "checks.jsonl"
     asked: list[Rule] = []
-    monkeypatch.setattr(validity, "why_unsound", lambda rule: asked.append(rule) or ())  # pyright: ignore
+    monkeypatch.setattr(validity, "_failures", lambda rule, fed: asked.append(rule) or ())  # pyright: ignore
     for _ in range(2):
-        require_valid(str(find_rule("delta_net")), file)
-    require_valid(str(find_rule("gated_delta_net")), file)
+        require_valid(str(find_rule("delta_net")), None, file)
+    require_valid(str(find_rule("gated_delta_net")), None, file)
     assert [rule.name for rule in asked] == ["delta_net", "gated_delta_net"]
     assert [line["passed"] for line in records.read_lines(file)] == [True, True]
 
 
 def test_a_rule_whose_state_grows_is_refused_with_its_row(tmp_path: Path) -> None:
-    rule = find_rule("iplr")
+    rule = Rule("grows", *find_rule("iplr").steps)
     assert why_unsound(find_rule("delta_net")) == ()
     with pytest.raises(Unbuildable, match=r"does not pass its checks: row 8, the state stays in range: .*enlarge"):
-        require_valid(str(rule), tmp_path / "checks.jsonl")
+        require_valid(str(rule), None, tmp_path / "checks.jsonl")
     (line,) = records.read_lines(tmp_path / "checks.jsonl")
     assert line["passed"] is False and line["rule_hash"] == rule.hash
     with pytest.raises(Unbuildable):
-        require_valid(str(rule), tmp_path / "checks.jsonl")
+        require_valid(str(rule), None, tmp_path / "checks.jsonl")
+
+
+@pytest.mark.parametrize("name", ["iplr", "dplr"])
+def test_a_rule_is_sound_in_the_layer_that_keeps_its_state_and_unsound_in_another(name: str, tmp_path: Path) -> None:
+    rule, file = find_rule(name), tmp_path / "checks.jsonl"
+    require_valid(str(rule), None, file)  # the zoo's layer makes a of b
+    with pytest.raises(Unbuildable, match=r"row 8, the state stays in range: .*enlarge the state 2 times"):
+        require_valid(str(rule), Layer(), file)
+    kept, refused = records.read_lines(file)
+    assert (kept["passed"], refused["passed"]) == (True, False)
+    assert kept["rule_hash"] == refused["rule_hash"] and kept["fed"] and refused["fed"] is None
+    assert why_unsound(rule, Layer(operands={"a": Gated("b", scale=-1.0)})) == ()
+    assert why_unsound(rule, Layer(operands={"a": Gated("b", scale=1.0)})), "it adds what it should take away"
 
 
 def test_a_study_never_trains_a_rule_that_fails_and_says_why(tmp_path: Path, threads: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from archsearch.errors import ArchsearchError, ClusterLostError
 from archsearch.holes import Choose, Integer, OneOf, Uniform
 from archsearch.studies.design.plan import Plan
-from archsearch.studies.engine.driver import Limits, Patience
+from archsearch.studies.engine.limits import Limits, Patience
 from archsearch.studies.engine.session import carry_out
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory

@@ -18,7 +18,7 @@ FIRST_STEPS = 8
 """Steps of the first block, for which training waits."""
 AHEAD = 2
 """Blocks that are drawn or being drawn beside the one in use."""
-KEPT = 64
+KEPT = 128
 """Blocks of one seed that a process keeps, for the next group that trains on the same data."""
 
 

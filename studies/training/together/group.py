@@ -26,7 +26,7 @@ from archsearch.studies.training.together.kept import KEPT, Key
 from archsearch.studies.training.together.lane import Lane
 from archsearch.studies.training.together.lockstep import evaluate_in_lockstep
 from archsearch.studies.training.together.rows import Layout
-from archsearch.studies.training.together.stack import Course, Stack, rows_for
+from archsearch.studies.training.together.stack import Course, Stack, rows_to_go_on
 from archsearch.studies.training.together.times import TRAINING, Times
 from archsearch.studies.training.trial import (
     Plan,
@@ -245,16 +245,23 @@ class _Group:
         if trials == self.stacked:
             return
         self._unstack()
-        rows = rows_for(len(trials), self.most)
+        rows = self._rows(len(trials), trials[0].fraction)
         with self.times.spent("building"):
             ready = [self._stack_of(name, trials, rows) for name in self.models]
         self.stacked = trials
-        if self.device.type == "cuda" and not all(ready) and rows not in self.compiled:
+        if self.device.type != "cuda":
+            return
+        if not all(ready) and rows not in self.compiled:
             with training_on(self.device), self.times.spent("compiling"):
                 for stack in self.stacks.values():
                     stack.prepare()
                 torch.cuda.synchronize(self.device)
-            self.compiled.add(rows)
+        self.compiled.add(rows)
+
+    def _rows(self, lanes: int, fraction: float) -> int:
+        """Rows for so many lanes from `fraction` of the budget on."""
+        ahead = self.times.seconds(TRAINING) * (1 - fraction) / fraction if fraction else None
+        return rows_to_go_on(lanes, self.most, self.compiled, ahead, self.times.seconds("compiling"))
 
     def _stack_of(self, name: str, trials: list[_Trial], rows: int) -> bool:
         """Have the batched model of a task loaded with these trials; whether it was kept and has all that it needs."""
@@ -262,6 +269,7 @@ class _Group:
         lanes = [trial.lanes[name] for trial in trials]
         stack = KEPT.take(Key.of(model, course, rows, self.device)) if course.graphs else None
         if stack is None:
+            KEPT.make_room(self.device)
             self.stacks[name] = Stack(model, lanes, rows, course)
             return False
         stack.load(lanes, course)
@@ -277,6 +285,8 @@ class _Group:
 
     def _let_go(self) -> bool:
         """Let the memory of all batched models go; whether any were kept beside those in use."""
+        for stack in self.stacks.values():
+            stack.close()
         self.stacks, self.stacked = {}, []
         others = KEPT.drop()
         if self.device.type == "cuda":
@@ -296,8 +306,11 @@ class _Group:
 
     def _in_lockstep(self, trials: list[_Trial], name: str, ask: Callable[[Forward], T]) -> list[T | Exception]:
         """What `ask` finds of the model of task `name` of every trial."""
+        stack = self.stacks[name]
+        if stack.course.graphs:
+            stack.capture_reading()
         with repeatable(self.device):
-            return evaluate_in_lockstep(ask, self.stacks[name].logits, len(trials))
+            return evaluate_in_lockstep(ask, stack.logits, len(trials))
 
     def _settle(
         self, trials: list[_Trial], target: float, seconds: float, values: list[dict[str, float] | Exception]

@@ -4,6 +4,7 @@ compiled, and their steps captured.
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 
@@ -13,6 +14,8 @@ from archsearch.studies.training.together.stack import Course, Stack
 
 MOST = 4
 """Kept at a time; the memory of each, its graph's among it, is that of training."""
+ROOM = 0.7
+"""Of a GPU's memory that this process may have, what kept ones leave to models of another kind that are built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Kept:
         self._stacks[key] = stack
         self._stacks.move_to_end(key)
         while len(self._stacks) > self._most:
-            self._stacks.popitem(last=False)
+            self._let_oldest_go()
 
     def take(self, key: Key) -> Stack | None:
         """The stack of a key, which is then no longer kept; None if there is none."""
@@ -55,8 +58,27 @@ class Kept:
     def drop(self) -> bool:
         """Let all go; whether there were any."""
         found = bool(self._stacks)
-        self._stacks.clear()
+        while self._stacks:
+            self._let_oldest_go()
         return found
+
+    def make_room(self, device: torch.device) -> None:
+        """Let the oldest go until enough of the device's memory is free for models that are to be built."""
+        if device.type != "cuda" or not self._stacks:
+            return
+        torch.cuda.empty_cache()
+        while self._stacks and _held_share(device) > 1 - ROOM:
+            self._let_oldest_go()
+            torch.cuda.empty_cache()
+
+    def _let_oldest_go(self) -> None:
+        self._stacks.popitem(last=False)[1].close()
+
+
+def _held_share(device: torch.device) -> float:
+    """Of the memory that this process may have, what its tensors and graphs hold."""
+    whole = int(cast(Any, torch.cuda.get_device_properties(device)).total_memory)
+    return torch.cuda.memory_reserved(device) / (whole * torch.cuda.get_per_process_memory_fraction(device))
 
 
 KEPT = Kept()

@@ -27,8 +27,13 @@ class RowAdamW:
 
     def load(self, trainings: Sequence[Training], rows: Sequence[Sequence[Tensor]], count: int) -> None:
         """Take over weights, mean and square [P] of each row, after `count` steps; all tensors stay where they are."""
-        for kept, given in zip((self.weights, self.mean, self.square), zip(*rows, strict=True), strict=True):
-            kept.copy_(torch.stack(list(given)))
+        weights, mean, square = zip(*rows, strict=True)
+        self.weights.copy_(torch.stack(list(weights)))
+        for kept, given in ((self.mean, mean), (self.square, square)):
+            if count:
+                kept.copy_(torch.stack(list(given)))
+            else:
+                kept.zero_()
         self.count.fill_(float(count))
         columns = (
             (self._decay, [training.weight_decay for training in trainings]),

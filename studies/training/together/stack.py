@@ -1,7 +1,7 @@
 """Replicas of one model as one batched model: one step of all of them is one pass, one optimiser step, one graph."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -72,6 +72,8 @@ class Stack:
         """Step from 1, loss and norm at which each row was no longer finite first; step 0: it is finite."""
         self._block: Block | None = None
         self._replay: Replay[None] | None = None
+        self._asked = torch.zeros(0, course.task.length, dtype=torch.int64, device=self.device)
+        self._reading: Replay[Tensor] | None = None
         self.load(lanes, course)
 
     def load(self, lanes: Sequence[Lane], course: Course) -> None:
@@ -96,7 +98,10 @@ class Stack:
         with repeatable(self.device), typed_memory_errors():
             losses = self._losses(tokens, label, label)
             torch.autograd.grad(losses.sum(), list(self._parameters.values()), materialize_grads=True)
-            self.logits(torch.zeros(max(1, EVALUATION_TOKENS // length), length, dtype=torch.int64))
+            if self.course.graphs:
+                self.capture_reading()
+            else:
+                self.logits(torch.zeros(_read_at_once(length), length, dtype=torch.int64))
 
     def advance(self, last: int) -> None:
         """Train to step `last` of the budget, or until no lane is finite any more; the lanes' faults are set."""
@@ -120,12 +125,34 @@ class Stack:
             lane.weights, lane.mean, lane.square = (rows[i] for rows in kept)
             lane.step = self.step
 
+    def close(self) -> None:
+        """Let what was captured go, which holds memory and would hold this stack."""
+        self._replay = self._reading = None
+
+    def capture_reading(self) -> None:
+        """Have the passes of evaluations replayed from now on: captured here, where no other thread uses the device."""
+        if self._reading is not None:
+            return
+        length = self.course.task.length
+        self._asked = torch.zeros(_read_at_once(length), length, dtype=torch.int64, device=self.device)
+        reading = Replay(lambda: self._hidden(self._asked, shared=True), self.device)
+        with torch.no_grad(), repeatable(self.device), typed_memory_errors():
+            while not reading.is_captured:
+                reading()
+        self._reading = reading
+
     def logits(self, tokens: Tensor) -> Tensor:
         """Tokens [B, T] on the CPU, the same for all -> [R, B, T, vocabulary], in the type of the products."""
         with torch.no_grad(), typed_memory_errors():
-            hidden = self._hidden(tokens.to(self.device, non_blocking=True), shared=True)
-            logits = self._headed(hidden.flatten(1, 2))
+            logits = self._headed(self._read(tokens).flatten(1, 2))
         return logits.view(self.rows, *tokens.shape, -1)
+
+    def _read(self, tokens: Tensor) -> Tensor:
+        """[R, B, T, width] of tokens [B, T] on the CPU; of a replay what the next one writes anew."""
+        if self._reading is None or tokens.shape[1:] != self._asked.shape[1:] or len(tokens) > len(self._asked):
+            return self._hidden(tokens.to(self.device, non_blocking=True), shared=True)
+        self._asked[: len(tokens)].copy_(tokens, non_blocking=True)
+        return self._reading()[:, : len(tokens)]
 
     def _take(self, block: Block) -> None:
         """Put a block and its learning rates where the steps read them."""
@@ -205,6 +232,11 @@ class Stack:
                 lane.fault = not_finite(self.course.task, round(step), self.course.steps, loss, norm)
 
 
+def _read_at_once(length: int) -> int:
+    """Sequences of one pass of an evaluation."""
+    return max(1, EVALUATION_TOKENS // length)
+
+
 def _costs(logits: Tensor, answers: Tensor) -> Tensor:
     """[N]: nats of every answer, 0 for `IGNORED`, of logits [N, vocabulary] in the type of the products."""
     if choice.applies(logits):
@@ -231,3 +263,20 @@ def _room(block: Block, device: torch.device) -> Block:
 def rows_for(lanes: int, most: int) -> int:
     """Rows of a stack of so many lanes: a power of two, so that few widths are compiled, or `most`."""
     return min(most, 2 ** math.ceil(math.log2(lanes)))
+
+
+COMPILING = 10.0
+"""Seconds that the kernels of a width take to compile at least, where they are not in Triton's cache."""
+
+
+def rows_to_go_on(lanes: int, most: int, compiled: Collection[int], ahead: float | None, compiling: float) -> int:
+    """Rows for lanes some of whose fellows may be gone: a width of `compiled`, unless a smaller one saves more.
+
+    ahead: seconds that the rest of the training would take as it was until now; None before it begins. compiling:
+    seconds that a width took to compile.
+    """
+    least = rows_for(lanes, most)
+    known = min((rows for rows in compiled if least <= rows <= most), default=least)
+    if known == least or ahead is None:
+        return known
+    return least if ahead * (1 - least / known) > max(compiling, COMPILING) else known

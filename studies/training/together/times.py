@@ -30,6 +30,10 @@ class Times:
             if on == TRAINING:
                 self._spans.append((at, at + seconds))
 
+    def seconds(self, on: str) -> float:
+        """Spent on something so far."""
+        return self._seconds.get(on, 0.0)
+
     def record(self) -> dict[str, Any]:
         """Plain data: members, process, beginning and end in seconds since 1970, spans of training likewise, seconds by
         what was done."""
