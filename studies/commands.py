@@ -390,11 +390,13 @@ def _progress(directory: Path) -> Callable[[], None]:
 def _print_ranking(evidence: Evidence) -> None:
     _print_table(ranking_table(evidence), (*BRIEF, *evidence.objectives))
     console.print("Scores of one seed: they screen, they do not conclude.", style="dim")
+    for line in warnings(evidence):
+        console.print(line, style="yellow")
     winner = evidence.winner
     if winner is None:
         console.print("No trial has reached its full budget yet.")
         return
-    values = ", ".join(f"{name} {shown(name, winner.values[name])}" for name in evidence.objectives)
+    values = ", ".join(f"{spoken(name)} {shown(name, winner.values[name])}" for name in evidence.objectives)
     console.print(f"\nWinner: trial {winner.number}, {winner.name} ({values})")
     for line in equation(parse_rule(winner.rule)).splitlines():
         console.print(f"    {line}")
