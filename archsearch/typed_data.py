@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar, cast
 
 from archsearch.errors import ArchsearchError, ConfigError
@@ -32,6 +33,9 @@ NOTHING = object()
 
 LARGEST = 2**63 - 1
 """Of whole numbers, either way."""
+
+SHOWN_PLACES = 3
+"""Keys of one name that are suggested for one that stands in the wrong place."""
 
 _SIMPLE: dict[object, str] = {
     int: "an integer",
@@ -81,6 +85,20 @@ def known_keys(kind: type, prefix: str = "") -> list[str]:
         if len(inner) == 1:
             keys += known_keys(inner[0], f"{prefix}{name}.")
     return keys
+
+
+def configuration_words(data: object, path: str) -> str:
+    """Of a file that holds what a study or a trial is asked, in words which command takes it; empty for other data."""
+    names = set(cast(Mapping[object, object], data)) if isinstance(data, Mapping) else set[object]()
+    place = quote(path)
+    if "tasks" not in names:
+        return ""
+    if "space" in names:
+        return (
+            f"{path} is a study's configuration: archsearch study check {place} says what it would train, "
+            f"archsearch study run {place} trains it"
+        )
+    return f"{path} is a trial's configuration: archsearch train {place}" if "rule" in names else ""
 
 
 def _of_union(owner: object, name: str) -> object:
@@ -227,9 +245,11 @@ class _Reader:
         while isinstance(item, Mapping) and item:
             inner, item = next(iter(cast(Mapping[object, object], item).items()))
             path = _join(path, str(inner))
-        near = difflib.get_close_matches(path, known_keys(self.root), n=1, cutoff=0.75)
+        known = known_keys(self.root)
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.75)
+        near = near or [each for each in known if each.rpartition(".")[2] == name][:SHOWN_PLACES]
         near = near or [_join(key, match) for match in difflib.get_close_matches(name, siblings, n=1)]
-        advice = f"did you mean {near[0]}?" if near else f"known keys here: {', '.join(sorted(siblings))}"
+        advice = f"did you mean {' or '.join(near)}?" if near else f"known keys here: {', '.join(sorted(siblings))}"
         return ConfigError(f"unknown key {path} in {self.where}; {advice}")
 
 

@@ -1,5 +1,8 @@
 """From what a user types to a rule: a name of the zoo, `path/to/file.py` (its RULE), or `path/to/file.py:NAME`."""
 
+from pathlib import Path
+from shlex import quote
+
 from archsearch.dsl import Rule
 from archsearch.errors import RuleError
 from archsearch.mixers.models.partner_counts import PARTNERS, Partner
@@ -20,6 +23,16 @@ def find_rule(text: str) -> Rule:
     """
     if names_a_file(text):
         return load_value(text, Rule, default="RULE", error=RuleError)
+    if text.endswith((".yaml", ".yml")):
+        raise RuleError(
+            f"a rule is a name of the zoo or path/to/file.py[:NAME]; {text} is YAML: archsearch study run takes a "
+            "study's, archsearch train a trial's, archsearch show a space's"
+        )
+    if (Path(text) / "study.json").is_file():
+        raise RuleError(
+            f"a rule is a name of the zoo or path/to/file.py[:NAME]; {text} is a study's directory: "
+            f"archsearch study best {quote(text)}"
+        )
     try:
         return rules[text]
     except UnknownRuleError as error:

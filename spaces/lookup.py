@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from archsearch.errors import RuleError, SpaceError, first_line
 from archsearch.spaces.plain import read_space
 from archsearch.spaces.space import Space
+from archsearch.typed_data import configuration_words
 from archsearch.userfile import find_value, load_value, names_a_file
 
 READY = ("delta_family", "erases", "decays", "hybrids", "hyperparameters")
@@ -32,7 +33,11 @@ def find_space(given: str | Mapping[str, Any], where: str = "space") -> Space:
     if names_a_file(given):
         return load_value(given, Space, default="SPACE", error=SpaceError)
     if given.endswith((".yaml", ".yml")):
-        return read_space(_read_yaml(Path(given)), given)
+        data = _read_yaml(Path(given))
+        words = configuration_words(data, given)
+        if words:
+            raise SpaceError(f"a space has a rule and no tasks; {words}")
+        return read_space(data, given)
     if given not in READY:
         nearest = "".join(f"; did you mean {name}?" for name in get_close_matches(given, READY, n=1))
         raise SpaceError(

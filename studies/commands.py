@@ -31,18 +31,21 @@ from archsearch.studies.evidence.conclusions import Conclusions, conclude
 from archsearch.studies.evidence.finals import aa_config, check_alone, finals_config
 from archsearch.studies.evidence.pareto import places
 from archsearch.studies.evidence.pool import FIGURES_FILE, SEEDS_FILE, pool_of, read_pool, write_figures
-from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
+from archsearch.studies.evidence.rows import Evidence, read_evidence
 from archsearch.studies.evidence.status import Status, ended, read_status, wanted_of
+from archsearch.studies.evidence.winner import Finals, finals_of, find_winner
 from archsearch.studies.evidence.wording import shown, spoken
 from archsearch.studies.export import export_and_check
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import is_held, slow_to_leave
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.probe import find_subject, probe_subject, target_of, write_probe
+from archsearch.studies.report.caveats import NO_AA, aa_beside, aa_lines, warnings
 from archsearch.studies.report.check_page import print_check
 from archsearch.studies.report.live import SECONDS_BETWEEN_LOOKS, follow, minutes, status_view
+from archsearch.studies.report.matched_page import unequal
 from archsearch.studies.report.study_page import keep_report, ranking_table, write_report
-from archsearch.studies.report.verdict_page import aa_lines, pareto_table, verdict_table
+from archsearch.studies.report.verdict_page import pareto_table, summary, verdict_table
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.progress import shown_progress
 
@@ -58,13 +61,13 @@ SECONDS_BEFORE_WORDS = 30.0
 BRIEF = ("rank", "trial", "name", "front", "outcome", "learning_rate", "reason")
 """Columns of the ranking that a terminal shows, beside the objectives."""
 
-VERDICT_BRIEF = ("entrant", "verdict", "mean", "difference", "low", "high", "p", "seeds")
+VERDICT_BRIEF = ("entrant", "verdict", "mean", "difference", "low", "high", "p", "seeds", "reason")
 """Columns of a table of verdicts that a terminal shows."""
 
 FINDINGS = (
     (Name.CONTRACTION, "mean", "step"),
     (Name.READOUT, "mean", "readout cosine"),
-    (Name.READABILITY, "erased_at_the_end", "erased"),
+    (Name.READABILITY, "lost_at_the_end", "lost"),
     (Name.TRANSITION, "norm_most", "transition norm"),
     (Name.HEALTH, "effective_rank_last", "effective rank"),
 )
@@ -227,10 +230,17 @@ def best(directory: str, *, json: bool) -> None:
         print(ranking_table(evidence).json() if concluded is None else _verdicts_json(concluded, evidence), end="")
         return
     if concluded is not None:
-        _print_conclusions(concluded, evidence)
-        console.print(f"Next: archsearch study report {quote(directory)}")
+        _print_conclusions(concluded, evidence, Path(directory))
+        console.print(
+            f"Next: archsearch study report {quote(directory)}, or archsearch export {quote(directory)} winner"
+        )
         return
     _print_ranking(evidence)
+    finals = finals_of(StudyDirectory(Path(directory)))
+    if finals is not None:
+        console.print(finals.words)
+        console.print(f"Next: archsearch study {_next_of(finals, directory)}")
+        return
     console.print(f"Next: archsearch study report {quote(directory)}")
 
 
@@ -245,7 +255,7 @@ def report(directory: str, keep: str | None = None) -> None:
 
 def export(source: str, target: str, *, overwrite: bool, name: str | None) -> None:
     """Write the model of a trial, or of a study's winner, as a stand-alone module, and run the module's own test."""
-    home, checks = export_and_check(source, target, overwrite=overwrite, name=name)
+    home, checks = export_and_check(source, target, overwrite=overwrite, name=name, announce=console.print)
     if not checks.passed:
         raise RuntimeError("\n".join(["the exported module fails its own test:", *checks.lines]))
     console.print(f"Exported to {home}: {counted(len(checks.lines), 'check')} passed in a process without archsearch")
@@ -257,6 +267,8 @@ def probe(source: str, text: str | None, out: str | None) -> None:
     """Measure what the memory of a trained model does while it reads; write the numbers and a page."""
     target = target_of(Path(source), None if out is None else Path(out))
     subject = find_subject(Path(source), None if text is None else Path(text))
+    if subject.why:
+        console.print(subject.why)
     console.print(f"{subject.source} reads {subject.reading.description}")
     probed = probe_subject(subject, lambda layer: console.print(f"  layer {layer.index}: {_findings(layer)}"))
     page = write_probe(probed, target)
@@ -299,7 +311,7 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     concluded = conclude(evidence)
     have, wanted = len(ended(evidence)), wanted_of(directory, evidence, config)
     if concluded is not None:
-        _print_conclusions(concluded, evidence)
+        _print_conclusions(concluded, evidence, directory.path)
     else:
         _print_ranking(evidence)
     page = write_report(directory)
@@ -310,18 +322,29 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     if concluded is not None:
         console.print(f"Next: open {quote(str(page))}, which says what these verdicts rest on")
         return
-    if evidence.winner is not None:
-        _export_winner(directory, evidence.winner)
-    if config.baselines:
+    _export_winner(directory)
+    finals = finals_of(directory)
+    if finals is not None:
+        console.print(f"{finals.words}. Next: archsearch study {_next_of(finals, str(directory.path))}")
+    elif config.baselines:
         console.print(f"Next, on {config.seeds.finals} fresh seeds, who won: archsearch study finals {place}")
     if not directory.is_spent():
         console.print(f"Or, for more trials: archsearch study resume {place} trials={2 * config.trials or 8}")
 
 
-def _export_winner(directory: StudyDirectory, winner: Row) -> None:
+def _next_of(finals: Finals, search: str) -> str:
+    """The command that goes on with finals, or shows their verdicts."""
+    return f"finals {quote(search)}" if finals.ended < finals.wanted else f"best {quote(str(finals.directory.path))}"
+
+
+def _export_winner(directory: StudyDirectory) -> None:
     """Write the winner's module, if its checkpoint lies here: a study may travel without its checkpoints."""
-    if not (directory.trial(winner.number).checkpoints / "latest.json").exists():
-        console.print(f"Not exported: the checkpoint of trial {winner.number} is not here, where it did not end")
+    winner = find_winner(directory)
+    if winner is None:
+        return
+    number = winner.row.number
+    if not (winner.directory.trial(number).checkpoints / "latest.json").exists():
+        console.print(f"Not exported: the checkpoint of trial {number} is not here, where it did not end")
         return
     export(str(directory.path), str(directory.path / "winner"), overwrite=True, name=None)
 
@@ -365,13 +388,15 @@ def _progress(directory: Path) -> Callable[[], None]:
 
 
 def _print_ranking(evidence: Evidence) -> None:
-    _print_table(ranking_table(evidence), evidence.objectives)
+    _print_table(ranking_table(evidence), (*BRIEF, *evidence.objectives))
     console.print("Scores of one seed: they screen, they do not conclude.", style="dim")
+    for line in warnings(evidence):
+        console.print(line, style="yellow")
     winner = evidence.winner
     if winner is None:
         console.print("No trial has reached its full budget yet.")
         return
-    values = ", ".join(f"{name} {shown(name, winner.values[name])}" for name in evidence.objectives)
+    values = ", ".join(f"{spoken(name)} {shown(name, winner.values[name])}" for name in evidence.objectives)
     console.print(f"\nWinner: trial {winner.number}, {winner.name} ({values})")
     for line in equation(parse_rule(winner.rule)).splitlines():
         console.print(f"    {line}")
@@ -380,21 +405,26 @@ def _print_ranking(evidence: Evidence) -> None:
 
 def _verdicts_json(concluded: Conclusions, evidence: Evidence) -> str:
     """The rows of every table of verdicts, by objective."""
-    tables = {name: verdict_table(concluded, name, way) for name, way in evidence.objectives.items()}
+    tables = {name: verdict_table(evidence, concluded, name) for name in evidence.objectives}
     return jsonlib.dumps({name: jsonlib.loads(table.json()) for name, table in tables.items()}, indent=1) + "\n"
 
 
-def _print_conclusions(concluded: Conclusions, evidence: Evidence) -> None:
-    """Every entrant against the baseline, a table for each objective."""
+def _print_conclusions(concluded: Conclusions, evidence: Evidence, directory: Path) -> None:
+    """Every entrant against the baseline, a table for each objective; then what the verdicts rest on."""
     for objective in evidence.objectives:
-        table = verdict_table(concluded, objective, evidence.objectives[objective])
         console.print(f"\n{spoken(objective)} against {concluded.against}, paired by seed")
-        _print_table(table, VERDICT_BRIEF)
+        _print_table(verdict_table(evidence, concluded, objective), VERDICT_BRIEF)
+        console.print(summary(concluded, objective))
+    console.print()
+    for line in [*warnings(evidence, concluded), unequal(evidence, concluded)]:
+        if line:
+            console.print(line, style="yellow")
+    console.print((aa_beside(directory) or [NO_AA])[0], style="dim")
 
 
-def _print_table(table: Table, objectives: Collection[str]) -> None:
+def _print_table(table: Table, keys: Collection[str]) -> None:
     printed = Printed(box=box.SIMPLE_HEAD, pad_edge=False)
-    columns = [column for column in table.columns if column.key in BRIEF or column.key in objectives]
+    columns = [column for column in table.columns if column.key in keys]
     for column in columns:
         numeric = any(isinstance(row.get(column.key), int | float) for row in table.rows)
         printed.add_column(f"{column.title} {column.unit}".strip(), justify="right" if numeric else "left")

@@ -1,7 +1,7 @@
 """A trial's trained model, handed to the exporter with what is known of its making."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from archsearch.mixers.layer.mixer import layer_of
 from archsearch.mixers.zoo import rules
 from archsearch.studies.design.entrants import Role
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
+from archsearch.studies.evidence.winner import find_winner
 from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.training.checkpoint import read_checkpoint
@@ -29,25 +30,36 @@ TEXT = "text"
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A trial with its full budget. origin: what is known of it, but for the command that exports it."""
+    """A trial with its full budget. origin: what is known of it, but for the command that exports it. why: how a
+    study's trial was chosen; empty where it was named.
+    """
 
     trial: TrialDirectory
     config: TrialConfig
     task: str
     origin: Origin
+    why: str = ""
 
 
 def export_and_check(
-    source: str | Path, target: str | Path, *, overwrite: bool = False, name: str | None = None
+    source: str | Path,
+    target: str | Path,
+    *,
+    overwrite: bool = False,
+    name: str | None = None,
+    announce: Callable[[str], None] = lambda why: None,
 ) -> tuple[Path, Report]:
-    """Export the winner of a study, or the trial whose directory `source` is, and run the module's own test.
+    """Export the winner of a study (of its finals, if they have ended), or the trial whose directory `source` is, and
+    run the module's own test.
 
-    name: of the module; by default the rule's, in the zoo where it has one there. Returns the module's directory and
-    what its test said in a process without archsearch. Errors: StudyError for a source that is none; ExportError for a
-    target that exists or a trial without its full budget.
+    name: of the module; by default the rule's, in the zoo where it has one there. announce: told which trial of a study
+    is taken, and why. Returns the module's directory and what its test said in a process without archsearch. Errors:
+    StudyError for a source that is none; ExportError for a target that exists or a trial without its full budget.
     """
     check_target(Path(target), overwrite=overwrite)
     trained = find_trained(Path(source))
+    if trained.why:
+        announce(trained.why)
     checkpoint = read_checkpoint(trained.trial.checkpoints)
     if checkpoint is None:
         raise ExportError(f"an export needs the trial's checkpoint; {trained.trial.path} has none: train it again")
@@ -64,29 +76,36 @@ def export_and_check(
 def find_trained(source: Path) -> Trained:
     """The trial that `source` means: a study's winner, a trial of a study, a trial of its own."""
     if (source / "study.json").exists():
-        return _of_study(StudyDirectory(source), None, source)
+        return _of_winner(source)
     if (source.parent.parent / "study.json").exists() and source.name.isdigit():
-        return _of_study(StudyDirectory(source.parent.parent), int(source.name), source)
+        return _of_study(source)
     proposal = TrialDirectory(source).proposal()
     if proposal is None or "config" not in proposal:
         raise StudyError(f"an export needs the directory of a study or of a trial; {source} is neither")
     return _of_single(TrialDirectory(source), proposal)
 
 
-def _of_study(directory: StudyDirectory, number: int | None, source: Path) -> Trained:
-    evidence = read_evidence(directory)
-    if evidence.entrants and number is None:
-        raise StudyError(
-            f"{source} trained each entrant on several seeds, and the best of them would be the luckiest: name a trial,"
-            f" as {directory.trial(0).path}; archsearch study best {directory.path} says which entrant to take"
-        )
-    ranking = [row for _, row in evidence.ranking if number is None or row.number == number]
-    if not ranking:
+def _of_winner(source: Path) -> Trained:
+    winner = find_winner(StudyDirectory(source))
+    if winner is None:
         raise _untrained(source)
-    trial = directory.trial(ranking[0].number)
+    return _of_row(winner.directory, winner.evidence, winner.row, winner.why)
+
+
+def _of_study(source: Path) -> Trained:
+    directory = StudyDirectory(source.parent.parent)
+    evidence = read_evidence(directory)
+    complete = [row for row in evidence.ended(Outcome.COMPLETE) if row.number == int(source.name)]
+    if not complete:
+        raise _untrained(source)
+    return _of_row(directory, evidence, complete[0])
+
+
+def _of_row(directory: StudyDirectory, evidence: Evidence, row: Row, why: str = "") -> Trained:
+    trial = directory.trial(row.number)
     config = trial_config(evidence.plan, trial.proposal() or {})
     task = _spoken_task(config)
-    return Trained(trial, config, task, _origin(evidence, ranking[0], task))
+    return Trained(trial, config, task, _origin(evidence, row, task, why), why)
 
 
 def _of_single(trial: TrialDirectory, proposal: Mapping[str, Any]) -> Trained:
@@ -124,12 +143,14 @@ def _module(trained: Trained, name: str | None) -> Module:
     )
 
 
-def _origin(evidence: Evidence, row: Row, task: str) -> Origin:
-    rivals = [other for _, other in evidence.ranking if other.number != row.number and _is_rival(evidence, other, row)]
+def _origin(evidence: Evidence, row: Row, task: str, why: str) -> Origin:
+    others = evidence.ended(Outcome.COMPLETE) if evidence.entrants else [other for _, other in evidence.ranking]
+    rivals = [other for other in others if other.number != row.number and _is_rival(evidence, other, row)]
     return Origin(
         trial={
             "study": str(evidence.plan["fixed"]["space_hash"])[:16],
             "number": row.number,
+            **({"chosen": why} if why else {}),
             "task": task,
             "seed": row.seed,
             "tokens": row.tokens,

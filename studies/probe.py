@@ -18,7 +18,7 @@ from archsearch.mixers.models.language_model import LanguageModel
 from archsearch.mixers.probes.page import build_page
 from archsearch.mixers.probes.probe import LayerProbe, Samples, mixers_of, probe_model
 from archsearch.mixers.probes.report import Probed
-from archsearch.studies.evidence.rows import read_evidence
+from archsearch.studies.evidence.winner import find_winner
 from archsearch.studies.export import TEXT
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
@@ -51,11 +51,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A trained model and the text that it reads."""
+    """A trained model and the text that it reads. why: how the trial of a study was chosen; empty for other sources."""
 
     source: str
     model: LanguageModel
     reading: Reading
+    why: str = ""
 
 
 def find_subject(source: Path, text: Path | None) -> Subject:
@@ -67,7 +68,7 @@ def find_subject(source: Path, text: Path | None) -> Subject:
     given = None if text is None else _of_file(text)
     if (source / FILE).is_file():
         return _of_export(source, given)
-    trial, config = _trial(source)
+    trial, config, why = _trial(source)
     chosen = config.tasks.chosen
     task = TEXT if TEXT in chosen else next(iter(chosen))
     if given is not None and task != TEXT:
@@ -75,7 +76,7 @@ def find_subject(source: Path, text: Path | None) -> Subject:
     reading = given or _of_task(config, task)
     vocabulary = BYTES if task == TEXT else chosen[task].build().vocabulary
     portable = replace(config, backend="torch", memory="fast")
-    return _subject(str(source), load_model(portable, trial.checkpoints, task, vocabulary), reading)
+    return replace(_subject(str(source), load_model(portable, trial.checkpoints, task, vocabulary), reading), why=why)
 
 
 def probe_subject(subject: Subject, announce: Callable[[LayerProbe], None]) -> Probed:
@@ -148,27 +149,24 @@ def _subject(source: str, model: LanguageModel, reading: Reading) -> Subject:
     return Subject(source, model, reading)
 
 
-def _trial(source: Path) -> tuple[TrialDirectory, TrialConfig]:
-    """The trial that `source` means, whether it has ended or not."""
+def _trial(source: Path) -> tuple[TrialDirectory, TrialConfig, str]:
+    """The trial that `source` means, whether it has ended or not; of a study also why that one."""
     study = StudyDirectory(source)
     if study.exists():
-        winner = read_evidence(study).winner
+        winner = find_winner(study)
         if winner is None:
             raise ProbeError(f"a probe of a study reads its winner; {source} has no complete trial yet")
-        return _of_study(study, study.trial(winner.number))
+        trial = winner.directory.trial(winner.row.number)
+        return trial, trial_config(winner.evidence.plan, trial.proposal() or {}), winner.why
     trial = TrialDirectory(source)
     above = StudyDirectory(source.absolute().parent.parent)
     if above.exists() and source.name.isdigit() and trial.proposal() is not None:
-        return _of_study(above, trial)
+        return trial, trial_config(above.plan(), trial.proposal() or {}), ""
     proposal = trial.proposal()
     if proposal is None or "config" not in proposal:
         what = "is none of them" if source.exists() else "does not exist"
         raise ProbeError(f"a probe reads the directory of an exported module, a trial or a study; {source} {what}")
-    return trial, from_plain(TrialConfig, proposal["config"], str(source / "trial.json"))
-
-
-def _of_study(study: StudyDirectory, trial: TrialDirectory) -> tuple[TrialDirectory, TrialConfig]:
-    return trial, trial_config(study.plan(), trial.proposal() or {})
+    return trial, from_plain(TrialConfig, proposal["config"], str(source / "trial.json")), ""
 
 
 def _no_bytes(source: Path, why: str) -> ProbeError:

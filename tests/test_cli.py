@@ -97,6 +97,26 @@ STUDY = "space: delta_family\ndirectory: runs/study\ntasks: {mqar: {tokens: 1000
         ),
         ("export lost x", "StudyError: an export needs the directory of a study or of a trial; lost is neither"),
         (
+            "show study.yaml",
+            "SpaceError: a space has a rule and no tasks; study.yaml is a study's configuration: archsearch study "
+            "check study.yaml says what it would train, archsearch study run study.yaml trains it",
+        ),
+        (
+            "check study.yaml",
+            "RuleError: a rule is a name of the zoo or path/to/file.py[:NAME]; study.yaml is YAML: archsearch study "
+            "run takes a study's, archsearch train a trial's, archsearch show a space's",
+        ),
+        (
+            "train study.yaml",
+            "ConfigError: study.yaml is a study's configuration: archsearch study check study.yaml says what it would "
+            "train, archsearch study run study.yaml trains it",
+        ),
+        ("study run trial.yaml", "ConfigError: trial.yaml is a trial's configuration: archsearch train trial.yaml"),
+        (
+            "study run study.yaml workers=local",
+            "ConfigError: unknown key workers in study.yaml with workers=local; did you mean resources.workers?",
+        ),
+        (
             "check q_delta --backend tritn",
             "BackendError: backend must be one of auto, reference, torch, triton; got 'tritn'",
         ),
@@ -108,9 +128,10 @@ def test_bad_input_gets_one_line_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
     (tmp_path / "list.yaml").write_text("- 1\n", encoding="utf-8")
+    (tmp_path / "trial.yaml").write_text("rule: gdn\ntasks: {mqar: {tokens: 1000}}\n", encoding="utf-8")
     said = command_line(capsys, *line.split())
     assert (said.code, said.err) == (2, expected + "\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.yaml", "study.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.yaml", "study.yaml", "trial.yaml"]
 
 
 def test_an_unknown_rule_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,6 +175,16 @@ def test_every_rule_of_the_zoo_is_listed(capsys: pytest.CaptureFixture[str]) -> 
     said = command_line(capsys, "rules")
     assert said.code == 0
     assert all(name in said.out for name in lookup.rules)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_zoo_fits_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = command_line(capsys, "rules").out.splitlines()
+    assert all(len(line) <= columns for line in lines) and not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+    assert len(lines) < 4 * len(lookup.rules) + 40, "no column is so narrow that its words stand one under another"
 
 
 def raising(fault: BaseException):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from archsearch.report.scales import Axis, Scale, fitted
+from archsearch.report.words import shortened
 
 WIDTH, ROW = 860, 26
 LEFT, RIGHT, TOP, BOTTOM = 330, 110, 14, 46
@@ -70,7 +71,7 @@ def _ground(across: Scale, bottom: float, band: float, *, origin: bool) -> str:
 def _row(bar: Bar, at: float, across: Scale) -> str:
     low, high = (across.inside(x) for x in (bar.low, bar.high))
     mean = across.place(bar.mean)
-    name = escape(_shortened(bar.name))
+    name = escape(shortened(bar.name, LONGEST_NAME))
     hint = f"<title>{escape(bar.hint or bar.name)}</title>"
     ghost = ""
     if bar.ghost is not None:
@@ -81,10 +82,3 @@ def _row(bar: Bar, at: float, across: Scale) -> str:
         f'<circle class="mark {bar.tone}" cx="{mean:.1f}" cy="{at:.1f}" r="4.5">{hint}</circle>'
         f'<text class="label {bar.tone}" x="{WIDTH - RIGHT + 8}" y="{at + 4:.1f}">{escape(bar.word)}</text>'
     )
-
-
-def _shortened(name: str) -> str:
-    """A name that fits beside the drawing; its end, which tells trials apart, stays."""
-    if len(name) <= LONGEST_NAME:
-        return name
-    return name[: LONGEST_NAME - 13] + "\N{HORIZONTAL ELLIPSIS}" + name[-12:]

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from archsearch.report.labels import Box, placed
 from archsearch.report.scales import Axis, Scale, compact, fitted
+from archsearch.report.words import shortened
 
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 18, 48
 LABEL_HEIGHT = 15
-LONGEST_LABEL = 18
-"""Characters of a label that fit beside the drawing."""
+LONGEST_LABEL, LONGEST_NAME = 18, 36
+"""Characters of a label that fit beside the drawing, and of a mark's name inside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Sca
     labelled = sorted((line for line in drawn if not line.dashed), key=lambda line: up.place(line.points[-1][1]))
     ends = spread([up.place(line.points[-1][1]) for line in labelled])
     parts = [
-        _text(WIDTH - RIGHT + 8, end + 4, line.tone, _fitting(line.label))
+        _text(WIDTH - RIGHT + 8, end + 4, line.tone, shortened(line.label, LONGEST_LABEL))
         for end, line in zip(ends, labelled, strict=True)
     ]
     dashed = sorted((line for line in drawn if line.dashed), key=lambda line: up.place(line.points[-1][1]))
@@ -131,18 +133,33 @@ def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Sca
         _text(across.place(line.points[-1][0]) - 4, height, f"{line.tone} within", line.label)
         for height, line in zip(heights, dashed, strict=True)
     ]
-    taken: list[tuple[float, float]] = []
-    for mark in sorted((m for m in marks if m.label), key=lambda m: up.place(m.y)):
-        at_x, at_y = across.place(mark.x) + 9, up.place(mark.y) + 4
-        while any(abs(at_y - y) < LABEL_HEIGHT and abs(at_x - x) < 110 for x, y in taken):
-            at_y += LABEL_HEIGHT / 3
-        taken.append((at_x, at_y))
-        parts.append(_text(at_x, at_y, mark.tone, mark.label))
-    return parts
+    return [*parts, *_mark_labels(marks, across, up)]
 
 
-def _fitting(label: str) -> str:
-    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "\N{HORIZONTAL ELLIPSIS}"
+def _mark_labels(marks: Sequence[Mark], across: Scale, up: Scale) -> list[str]:
+    """The labels of marks, off each other and off the marks and their intervals."""
+    labelled = sorted((mark for mark in marks if mark.label), key=lambda mark: up.place(mark.y))
+    names = [shortened(mark.label, LONGEST_NAME) for mark in labelled]
+    wanted = [(across.place(m.x), up.place(m.y), name) for m, name in zip(labelled, names, strict=True)]
+    drawn = [box for mark in marks for box in _covered(mark, across, up)]
+    spots = placed(wanted, drawn, Box(LEFT, TOP, WIDTH, HEIGHT - BOTTOM))
+    return [
+        _text(spot.x, spot.y, f"{mark.tone} ends" if spot.ends_here else mark.tone, name)
+        for spot, mark, name in zip(spots, labelled, names, strict=True)
+    ]
+
+
+def _covered(mark: Mark, across: Scale, up: Scale) -> list[Box]:
+    """What a mark and its intervals cover."""
+    at_x, at_y = across.place(mark.x), up.place(mark.y)
+    boxes = [Box(at_x - 5, at_y - 5, at_x + 5, at_y + 5)]
+    if mark.across is not None:
+        low, high = map(across.inside, mark.across)
+        boxes.append(Box(low, at_y - 1, high, at_y + 1))
+    if mark.up is not None:
+        high, low = map(up.inside, mark.up)
+        boxes.append(Box(at_x - 1, low, at_x + 1, high))
+    return boxes
 
 
 def spread(places: Sequence[float]) -> list[float]:

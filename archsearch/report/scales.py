@@ -9,12 +9,14 @@ from dataclasses import dataclass
 class Axis:
     """One axis. label: with its unit. log: places by the logarithm; values must be positive.
 
-    include: values that must be seen.
+    percent: values are shares, shown as percent. points: they are differences of shares, shown in hundredths. include:
+    values that must be seen.
     """
 
     label: str
     log: bool = False
     percent: bool = False
+    points: bool = False
     include: tuple[float, ...] = ()
 
 
@@ -45,7 +47,9 @@ class Scale:
 
     def label(self, value: float) -> str:
         """A tick's text."""
-        return f"{100 * value:.4g} %" if self.axis.percent else compact(value)
+        if self.axis.percent or self.axis.points:
+            return f"{100 * value:.4g}" + (" %" if self.axis.percent else "")
+        return compact(value)
 
 
 def fitted(axis: Axis, values: Sequence[float], start: float, end: float) -> Scale:

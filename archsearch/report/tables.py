@@ -16,18 +16,21 @@ Cell = str | int | float | bool | None
 class Column:
     """One column. key: of the rows. title: of the head. digits: decimals of numbers; None shows 4 significant digits.
 
-    percent: numbers are shares, shown as percent. bar: numbers are drawn as bars too, from 0 to the column's largest.
-    unit: of the numbers, in the head. wide: words that should not be broken into many lines. quiet: in grey.
+    percent: numbers are shares, shown as percent. points: they are differences of shares, shown in hundredths. bar:
+    numbers are drawn as bars too, from 0 to the column's largest. unit: of the numbers, in the head. wide: words that
+    should not be broken into many lines. quiet: in grey. aside: in a second table, folded away below the first one.
     """
 
     key: str
     title: str
     digits: int | None = None
     percent: bool = False
+    points: bool = False
     bar: bool = False
     unit: str = ""
     wide: bool = False
     quiet: bool = False
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,20 @@ class Table:
     marks: Mapping[int, str]
 
     def html(self) -> str:
-        """The table, numbers right-aligned, in a box that scrolls sideways on a narrow screen."""
-        sides = [_side(self, column) for column in self.columns]
-        columns = list(zip(self.columns, sides, strict=True))
+        """The table, numbers right-aligned, in a box that scrolls sideways on a narrow screen. What is aside is folded
+        away below it, beside the columns up to the first wide one, which name the rows.
+        """
+        shown_first = [column for column in self.columns if not column.aside]
+        aside = [column for column in self.columns if column.aside]
+        if not aside:
+            return self._box(shown_first)
+        names = next((i for i, column in enumerate(shown_first) if column.wide), 0) + 1
+        more = ", ".join(column.title for column in aside)
+        folded = self._box([*shown_first[:names], *aside])
+        return f"{self._box(shown_first)}<details><summary>More: {escape(more)}</summary>{folded}</details>"
+
+    def _box(self, shown_columns: Sequence[Column]) -> str:
+        columns = [(column, _side(self, column)) for column in shown_columns]
         head = "".join(f"<th{side}>{_title(column)}</th>" for column, side in columns)
         body = "".join(self._row(index, row, columns) for index, row in enumerate(self.rows))
         return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -94,6 +108,8 @@ def shown(value: Cell, column: Column) -> str:
         return str(value)
     if column.percent:
         return f"{100 * value:.{1 if column.digits is None else column.digits}f} %"
+    if column.points:
+        return f"{100 * value:.{1 if column.digits is None else column.digits}f}"
     if isinstance(value, int):
         return f"{value:,}".replace(",", "\u202f")
     return f"{value:.4g}" if column.digits is None else f"{value:.{column.digits}f}"

@@ -20,7 +20,7 @@ from archsearch.mixers.probes.quantities import Found, LeftOut, Name, Quantity, 
 from archsearch.mixers.probes.replay import Decayed, Moment
 
 GONE = 0.1
-"""The share of its value at tau below which a token counts as erased."""
+"""The share of its value at tau below which a token counts as lost, whatever took it."""
 CAUSES = tuple(Cause)
 
 
@@ -59,7 +59,7 @@ class Forgetting:
             each.changes.append(_changes(each, moment))
 
     def found(self) -> list[Found]:
-        """Readability by distance, and what erased."""
+        """Readability by distance, and what took it."""
         if not self._tracked:
             reason = "no row writes"
             return [LeftOut(Name.READABILITY, reason), LeftOut(Name.ERASURE, reason)]
@@ -107,14 +107,14 @@ def _at(columns: Tensor, times: Tensor) -> Tensor:
 
 
 def _readability(each: _Tracked, shares: Tensor, first: Tensor, times: Tensor) -> Quantity:
-    """By distance t - tau: cosine of r and z (mean), their relative error and p_t / p_tau (medians), share erased."""
+    """By distance t - tau: cosine of r and z (mean), their relative error and p_t / p_tau (medians), share lost."""
     tokens = len(shares)
     cosines, errors = torch.stack(each.cosines).double(), torch.stack(each.errors).double()
     kept = torch.where(first > 0, shares / first, torch.nan)
-    erased = torch.where(kept.isnan(), torch.nan, (kept < GONE).double())
+    lost = torch.where(kept.isnan(), torch.nan, (kept < GONE).double())
     distances = [0, *(2**n for n in range(tokens.bit_length()) if 2**n <= tokens - 1 - int(times.min()))]
     columns = {"cosine": (cosines, _mean_of), "error": (errors, _median_of), "kept": (kept, _median_of)}
-    columns["erased"] = (erased, _mean_of)
+    columns["lost"] = (lost, _mean_of)
     curves = {
         name: curve(distances, torch.stack([_at_distance(values, times, d, of) for d in distances], -1))
         for name, (values, of) in columns.items()
@@ -122,7 +122,7 @@ def _readability(each: _Tracked, shares: Tensor, first: Tensor, times: Tensor) -
     figures = {
         "cosine_at_once": mean(_heads_last(_at(cosines, times))),
         "cosine_at_the_end": mean(_heads_last(cosines[-1])),
-        "erased_at_the_end": mean(_heads_last(erased[-1])),
+        "lost_at_the_end": mean(_heads_last(lost[-1])),
         "written": mean(_heads_last((first > 0).double())),
     }
     return Quantity(Name.READABILITY, each.part.label, figures, curves)
@@ -148,8 +148,10 @@ def _at_distance(columns: Tensor, times: Tensor, distance: int, of: Callable[[Te
 
 
 def _erasure(each: _Tracked, first: Tensor, later: Tensor, gone: Tensor, times: Tensor) -> Quantity:
-    """By cause: the share of all that was taken from followed tokens until they were erased, and of largest takers."""
-    until = later[:, None, None] & (gone.long().cumsum(0) - gone.long() == 0)  # the erasing token is the last counted
+    """By cause: the share of all that was taken from followed tokens until they were lost, and of largest takers."""
+    until = later[:, None, None] & (
+        gone.long().cumsum(0) - gone.long() == 0
+    )  # the token that lost it is the last counted
     taken = (-torch.stack(each.changes, 1).double()).clamp(min=0)  # [causes, T, B, HV, M]
     taken = torch.where(until & (first > 0), taken, 0.0)
     by_cause = taken.sum(1)
@@ -157,8 +159,8 @@ def _erasure(each: _Tracked, first: Tensor, later: Tensor, gone: Tensor, times: 
     total, place = taken.flatten(0, 1).max(0)
     cause, token = place // len(gone), place % len(gone)
     touched = total > SMALL
-    erased_at = torch.where(gone.any(0), gone.long().argmax(0), -1)
-    distances = torch.where(erased_at >= 0, erased_at - times, torch.nan).double()
+    lost_at = torch.where(gone.any(0), gone.long().argmax(0), -1)
+    distances = torch.where(lost_at >= 0, lost_at - times, torch.nan).double()
     figures = {
         f"{name.value}_share": mean(_heads_last(torch.where(whole > SMALL, by_cause[i] / whole, torch.nan)))
         for i, name in enumerate(CAUSES)
@@ -167,19 +169,19 @@ def _erasure(each: _Tracked, first: Tensor, later: Tensor, gone: Tensor, times: 
         f"{name.value}_largest": mean(_heads_last(torch.where(touched, (cause == i).double(), torch.nan)))
         for i, name in enumerate(CAUSES)
     }
-    figures["distance_when_erased"] = median(_heads_last(distances))
-    events = _events(first, total, cause, token, erased_at, times)
+    figures["distance_when_lost"] = median(_heads_last(distances))
+    events = _events(first, total, cause, token, lost_at, times)
     return Quantity(Name.ERASURE, each.part.label, figures, events=events)
 
 
 def _events(
-    first: Tensor, total: Tensor, cause: Tensor, token: Tensor, erased_at: Tensor, times: Tensor
+    first: Tensor, total: Tensor, cause: Tensor, token: Tensor, lost_at: Tensor, times: Tensor
 ) -> tuple[dict[str, Any], ...]:
     """One object a followed token that lost something: where it stood, who took most, how much, when it was gone."""
     events: list[dict[str, Any]] = []
     lost = cast(list[list[int]], torch.nonzero((total > SMALL) & (first > 0) & (total / first).isfinite()).tolist())
     for b, h, m in lost:
-        at = int(erased_at[b, h, m])
+        at = int(lost_at[b, h, m])
         events.append(
             {
                 "sequence": b,
@@ -188,7 +190,7 @@ def _events(
                 "taken_by": int(token[b, h, m]),
                 "cause": CAUSES[int(cause[b, h, m])].value,
                 "share": float(total[b, h, m] / first[b, h, m]),
-                "erased": None if at < 0 else at,
+                "lost": None if at < 0 else at,
             }
         )
     return tuple(events)

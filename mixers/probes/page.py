@@ -30,10 +30,10 @@ def build_page(probed: Probed) -> Page:
 
 
 def _head(probed: Probed) -> Section:
-    layers = ", ".join(str(layer.index) for layer in probed.layers)
+    numbers = ", ".join(str(layer.index) for layer in probed.layers)
     facts = {
         "sequences": f"{len(probed.tokens)} of {len(probed.tokens[0])} tokens",
-        "layers of the rule": layers,
+        "layers of the rule": f"{len(probed.layers)}: {'number' if len(probed.layers) == 1 else 'numbers'} {numbers}",
         "heads": str(len(next(iter(probed.layers[0].quantities[0].figures.values())))),
         "rule hash": probed.rule.hash[:16],
     }
@@ -155,7 +155,7 @@ def _events(probed: Probed) -> Table:
             "taken_by": probed.place(event["sequence"], event["taken_by"]),
             "cause": event["cause"],
             "share": event["share"],
-            "gone": None if event["erased"] is None else event["erased"] - event["written"],
+            "gone": None if event["lost"] is None else event["lost"] - event["written"],
         }
         for layer, _, event in every[:EVENTS]
     ]

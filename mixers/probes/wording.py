@@ -15,7 +15,7 @@ PERCENT = {
     "erase",
     "delta_where_slow",
     "erase_where_slow",
-    "erased_at_the_end",
+    "lost_at_the_end",
     "written",
     "decay_share",
     "erase_share",
@@ -65,9 +65,9 @@ STORIES = {
     Name.CONTRACTION: Story(
         "Contraction",
         "A row that recalls multiplies its error at the residual address x by 1 - b, b the product of what it writes "
-        "along and what it reads along, strength included: beta k.x. Inside (0, 2) the error shrinks; outside it does "
-        "not. Small steps change little (Figure 3 of arXiv 2606.08804).",
-        (Panel(("step",), Axis("b = beta k.x"), DENSITY, "the step of every token", stepped=True),),
+        "along and what it reads along, strength included: beta k.x of a delta step, gamma e.e of an erase. Inside "
+        "(0, 2) the error shrinks; outside it does not. Small steps change little (Figure 3 of arXiv 2606.08804).",
+        (Panel(("step",), Axis("step b"), DENSITY, "the step of every token", stepped=True),),
         "share_outside",
         "of recalls outside (0, 2)",
     ),
@@ -152,7 +152,7 @@ STORIES = {
         "Whether an old token can still be read",
         "The state is read at the write address of earlier tokens and compared with the value that they wrote: cosine, "
         "relative error, the projection on the value over what it was at once, and the share of tokens below a tenth "
-        "of it, which count as erased.",
+        "of it, which count as lost, whichever step took them.",
         (
             Panel(
                 ("cosine",), DISTANCE, Axis("cosine", include=(0.0, 1.0)), "cosine of what is read and what was written"
@@ -160,23 +160,23 @@ STORIES = {
             Panel(("kept",), DISTANCE, Axis("kept", include=(0.0, 1.0)), "projection on the value over that at once"),
             Panel(("error",), DISTANCE, Axis("relative error", include=(0.0,)), "relative error, median over tokens"),
             Panel(
-                ("erased",),
+                ("lost",),
                 DISTANCE,
-                Axis("erased", percent=True, include=(0.0, 1.0)),
-                "share of tokens that are erased",
+                Axis("lost", percent=True, include=(0.0, 1.0)),
+                "share of tokens that are lost",
             ),
         ),
-        "erased_at_the_end",
-        "of followed tokens erased by the end",
+        "lost_at_the_end",
+        "of followed tokens lost by the end",
     ),
     Name.ERASURE: Story(
-        "What erased it",
-        "The projection of every followed token changes step by step until it is erased. Shares of all that was taken, "
+        "What took it",
+        "The projection of every followed token changes step by step until it is lost. Shares of all that was taken, "
         "and of the single largest takers, by cause: decay, erase (a row without a target), delta (the recall of a row "
         "that writes) and write (another value on top).",
         (),
-        "distance_when_erased",
-        "tokens until a followed token is erased (median)",
+        "distance_when_lost",
+        "tokens until a followed token is lost (median)",
     ),
     Name.REMAINING: Story(
         "What is left of a token's own write",

@@ -37,8 +37,8 @@ class Deciding:
                 continue
             decision = self.rungs.decide(number, rung, measured[tokens].values, pardon=self._pardon(number))
             self.directory.trial(number).write_decision(decision)
-            verb = "stops" if decision.stop else "goes on"
-            self.announce(f"trial {number} {verb} at {tokens} tokens: {decision.reason}")
+            if decision.stop:  # that a trial goes on is the rule, and in the rungs of its status
+                self.announce(f"trial {number} stops at {tokens:,} tokens: {decision.reason}")
 
     def _pardon(self, number: int) -> str | None:
         """Why a trial may not be stopped, if it may not."""

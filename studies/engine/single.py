@@ -20,6 +20,7 @@ from archsearch.studies.design.plan import first_difference, versions
 from archsearch.studies.files.directory import Measurement, Result, TrialDirectory
 from archsearch.studies.files.lock import driver_lock
 from archsearch.studies.files.outcomes import FULL, Outcome, Unstable, classify
+from archsearch.studies.training.checkpoint import read_checkpoint
 from archsearch.studies.training.config import TrialConfig, read_rule
 from archsearch.studies.training.configuration import read_config
 from archsearch.studies.training.language import counted, plan_trial
@@ -51,10 +52,11 @@ def run_trial(
 ) -> Result:
     """Train the trial, or go on with it from its newest checkpoint; its result, which is kept in its directory too.
 
-    announce: told of every evaluation in words. on_begin: called once nothing is refused.
-    Errors: ConfigError, RuleError, BackendError, TaskError before
-    anything is written; StudyError if the directory holds another trial or the machine fails, StudyLockedError if
-    another process trains it. A trial that ends as unstable or out of memory has a result that says so.
+    announce: told in words of every evaluation, and of what was done before. on_begin: called once nothing is refused.
+
+    Errors: ConfigError, RuleError, BackendError, TaskError before anything is written; StudyError if the directory
+    holds another trial or the machine fails, StudyLockedError if another process trains it. A trial that ends as
+    unstable or out of memory has a result that says so.
     """
     if config.directory is None:
         raise StudyError("a trial needs a directory; got none; set directory")
@@ -68,7 +70,12 @@ def run_trial(
         on_begin()
         done = trial.result()
         if done is not None and done.outcome is Outcome.COMPLETE:
+            announce("It has had its whole budget: nothing is left to train")
             return done
+        if trial.attempt():
+            kept = read_checkpoint(trial.checkpoints)
+            share = 0.0 if kept is None else kept.tokens / plan.total_tokens
+            announce(f"It goes on from its newest checkpoint, at {share:.0%}" if kept else "It begins again")
         trial.raise_fence(trial.attempt() + 1)
         torch.set_num_threads(config.threads)
         return _train(trial, plan, show, announce)

@@ -13,6 +13,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
 from archsearch.studies.design.rates import RATE
+from archsearch.studies.evidence.best_rate import best_rate
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.files.decisions import Decision
 from archsearch.studies.files.outcomes import Outcome
@@ -49,16 +50,21 @@ class RungWorth:
 
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """A structure at several learning rates: (rate, value of the first objective), by rising rate.
+    """A structure at several learning rates. points: by objective (rate, value), by rising rate.
 
-    at_edge: which end of what was tried is the best, `lowest` or `highest`; empty if it lies inside.
+    best: the rate that suits it best over all objectives, by which it is judged. at_edge: which end of what was tried
+    that is, `lowest` or `highest`; empty if it lies inside.
     """
 
     name: str
     is_baseline: bool
-    points: Sequence[tuple[float, float]]
+    points: Mapping[str, Sequence[tuple[float, float]]]
     best: float
     at_edge: str
+
+    def at_best(self, objective: str) -> float:
+        """The value at the best rate."""
+        return dict(self.points[objective])[self.best]
 
 
 def importances(evidence: Evidence, objective: str) -> dict[str, float]:
@@ -110,25 +116,23 @@ def _choice(value: object) -> object:
 
 
 def rate_curves(evidence: Evidence) -> list[RateCurve]:
-    """Each structure that completed at two rates at least, the best first."""
+    """Each structure that completed at two rates at least, the best in the first objective first."""
     name, way = next(iter(evidence.objectives.items()))
-    better = min if way is Direction.MINIMIZE else max
-    tried: dict[str, list[Row]] = {}
+    tried: dict[str, list[tuple[float, Row]]] = {}
     for row in evidence.rows:
         if row.learning_rate is not None and row.seed is None and row.outcome is not Outcome.DUPLICATE:
-            tried.setdefault(row.structure, []).append(row)
+            tried.setdefault(row.structure, []).append((row.learning_rate, row))
     curves: list[RateCurve] = []
-    for rows in tried.values():
-        complete = sorted((r for r in rows if r.outcome is Outcome.COMPLETE), key=lambda r: r.learning_rate or 0.0)
+    for group in tried.values():
+        rated = sorted(group, key=lambda pair: pair[0])
+        complete = [(rate, row) for rate, row in rated if row.outcome is Outcome.COMPLETE]
         if len(complete) < 2:
             continue
-        best = better(complete, key=lambda r: r.values[name])
-        asked = sorted(r.learning_rate or 0.0 for r in rows)
-        edge = {asked[0]: "lowest", asked[-1]: "highest"}.get(best.learning_rate or 0.0, "")
-        points = [(r.learning_rate or 0.0, r.values[name]) for r in complete]
-        curves.append(RateCurve(best.name, best.is_baseline, points, best.learning_rate or 0.0, edge))
-    ordered = sorted(curves, key=lambda curve: better(value for _, value in curve.points))
-    return ordered if better is min else ordered[::-1]
+        best, row = complete[best_rate([row.values for _, row in complete], evidence.objectives)]
+        edge = {rated[0][0]: "lowest", rated[-1][0]: "highest"}.get(best, "")
+        points = {goal: [(rate, row.values[goal]) for rate, row in complete] for goal in evidence.objectives}
+        curves.append(RateCurve(row.name, row.is_baseline, points, best, edge))
+    return sorted(curves, key=lambda curve: curve.at_best(name), reverse=way is Direction.MAXIMIZE)
 
 
 def has_grid(evidence: Evidence) -> bool:

@@ -3,17 +3,20 @@
 import dataclasses
 import json
 import statistics
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from archsearch.studies.design.entrants import Role
 from archsearch.studies.design.rates import without_rate
+from archsearch.studies.evidence.best_rate import best_rate
 from archsearch.studies.evidence.naming import choice_words, differing, name_words
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import IMPORTED, Measurement, StudyDirectory
 from archsearch.studies.files.origins import BASELINE, name_in
 from archsearch.studies.files.outcomes import Outcome
-from archsearch.studies.search.fronts import front, losses
+from archsearch.studies.search.fronts import fronts, losses
 from archsearch.studies.tasks.direction import Direction
 
 
@@ -92,14 +95,13 @@ class Evidence:
     @property
     def judged(self) -> list[Row]:
         """The complete trials that count: of a variant on several seeds the first one with the means over all, of a
-        structure trained at several rates the best by the first objective, the earliest of equals.
+        structure trained at several rates the one at its best rate.
         """
-        best: dict[str, Row] = {}
+        structures: dict[str, list[Row]] = {}
         for row in self._variants:
-            kept = best.setdefault(row.structure, row)
-            if losses(row.values, self.objectives)[0] < losses(kept.values, self.objectives)[0]:
-                best[row.structure] = row
-        return sorted(best.values(), key=lambda row: row.number)
+            structures.setdefault(row.structure, []).append(row)
+        best = [rows[best_rate([row.values for row in rows], self.objectives)] for rows in structures.values()]
+        return sorted(best, key=lambda row: row.number)
 
     @property
     def _variants(self) -> list[Row]:
@@ -121,16 +123,23 @@ class Evidence:
         """(front, row) of the judged trials, best first: by front (1 is the best), inside one by the first
         objective.
         """
-        left = self.judged
-        ranked: list[tuple[int, Row]] = []
-        number = 0
-        while left:
-            number += 1
-            points = [losses(row.values, self.objectives) for row in left]
-            members = sorted(front(points), key=lambda i: (points[i], left[i].number))
-            ranked += [(number, left[i]) for i in members]
-            left = [row for i, row in enumerate(left) if i not in members]
-        return ranked
+        rows = self.judged
+        points = [losses(row.values, self.objectives) for row in rows]
+        return [
+            (number, rows[i])
+            for number, members in enumerate(fronts(points), start=1)
+            for i in sorted(members, key=lambda i: (points[i], rows[i].number))
+        ]
+
+    @property
+    def unranked(self) -> list[tuple[Row, str]]:
+        """The trials without a place in the ranking and why, those that came furthest first; repetitions that were not
+        run are left out.
+        """
+        judged = {row.structure: row for row in self.judged}
+        ranked = {row.number for row in judged.values()}
+        left = [row for row in self.rows if row.number not in ranked and row.outcome is not Outcome.DUPLICATE]
+        return [(row, self._why_unranked(row, judged)) for row in sorted(left, key=lambda row: -row.tokens)]
 
     @property
     def winner(self) -> Row | None:
@@ -152,6 +161,11 @@ class Evidence:
             found += [(str(task["objective"]), str(name), float(value)) for name, value in task["baselines"].items()]
         return [entry for entry in found if entry[0] in self.objectives]
 
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many trials ended in which way."""
+        return dict(Counter(row.outcome.value for row in self.rows if row.outcome is not None))
+
     def ended(self, outcome: Outcome) -> list[Row]:
         """The trials of one class."""
         return [row for row in self.rows if row.outcome is outcome]
@@ -159,25 +173,26 @@ class Evidence:
     def is_of_baseline(self, row: Row) -> bool:
         """Whether a trial is of a baseline, in a search or among entrants."""
         record = self.entrants.get(row.entrant or "")
-        return row.is_baseline if record is None else record["role"] == "baseline"
+        return row.is_baseline if record is None else record["role"] == Role.BASELINE.value
 
-    def why_unranked(self, row: Row) -> str:
-        """Why a trial has no place in the ranking; empty if it has one."""
-        share = row.tokens / int(self.plan["rung_tokens"][-1])
+    def _why_unranked(self, row: Row, judged: Mapping[str, Row]) -> str:
         match row.outcome:
             case None:
-                return f"has not ended, {share:.0%} done"
+                return f"has not ended, {self._share(row):.0%} done"
             case Outcome.STOPPED:
-                return f"stopped at {share:.0%}: others were better"
-            case Outcome.DUPLICATE:
-                return f"the same variant as trial {row.duplicate_of}"
+                return f"stopped at {self._share(row):.0%}: others were better"
             case Outcome.COMPLETE:
-                best = next(each for each in self.judged if each.structure == row.structure)
-                if row.replicate_of == best.number:
-                    return f"in the means of trial {best.number}"
-                return "" if best.number == row.number else f"better at the rate of trial {best.number}"
+                best = judged[row.structure]
+                is_mean = row.replicate_of == best.number
+                return (
+                    f"in the means of trial {best.number}" if is_mean else f"better at the rate of trial {best.number}"
+                )
             case _:
                 return row.message or row.outcome.value
+
+    def _share(self, row: Row) -> float:
+        """How much of its budget a trial had."""
+        return row.tokens / int(self.plan["rung_tokens"][-1])
 
 
 def read_evidence(directory: StudyDirectory) -> Evidence:

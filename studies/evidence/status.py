@@ -52,7 +52,7 @@ def read_status(directory: StudyDirectory) -> Status:
         driver=_driver(directory),
         wanted=wanted,
         ended=len(over),
-        outcomes=_count(evidence),
+        outcomes=evidence.outcomes,
         running=running,
         rungs=[
             rung_summary([d for d in decisions if d.rung == rung], evidence.objectives)
@@ -78,14 +78,6 @@ def wanted_of(directory: StudyDirectory, evidence: Evidence, config: StudyConfig
     imported = sum(row.origin == IMPORT and row.outcome is not Outcome.DUPLICATE for row in evidence.rows)
     again = sum(row.replicate_of is not None for row in evidence.rows)  # each at one rate, the one it was proposed with
     return (config.trials + len(evidence.plan["baselines"])) * rates + imported - again * (rates - 1)
-
-
-def _count(evidence: Evidence) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in evidence.rows:
-        if row.outcome is not None:
-            counts[row.outcome.value] = counts.get(row.outcome.value, 0) + 1
-    return counts
 
 
 def _running(evidence: Evidence, directory: StudyDirectory, row: Row) -> dict[str, Any]:

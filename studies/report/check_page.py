@@ -68,17 +68,21 @@ def _head(found: StudyCheck) -> Iterator[str]:
 def _table(found: StudyCheck) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("point", overflow="fold", min_width=NARROWEST)
-    for title in ("width", "MLP", "K x V", "parameters", "FLOPs/token", "state bytes", "seconds"):
+    for title in ("width", "MLP", "K x V", "parameters", "FLOPs/token", "state bytes"):
         table.add_column(title, justify="right", no_wrap=True)
+    is_timed = any(point.seconds is not None for point in found.points)
+    if is_timed:
+        table.add_column("seconds", justify="right", no_wrap=True)
     for point in found.points[:ROWS]:
         style = "red" if point.error else "yellow" if point.missed else ""
-        table.add_row(Text(point.name), *_cells(point), style=style)
+        seconds = "" if point.seconds is None else f"{point.seconds:,.0f}"
+        table.add_row(Text(point.name), *_cells(point), *([seconds] if is_timed else []), style=style)
     return table
 
 
 def _cells(point: CheckedPoint) -> list[str]:
     if point.sizes is None or point.costs is None:
-        return ["cannot be built"]
+        return ["cannot be built", *[""] * 5]
     sizes, costs = point.sizes, point.costs
     return [
         f"{sizes['width']:.0f}",
@@ -87,7 +91,6 @@ def _cells(point: CheckedPoint) -> list[str]:
         _number(costs["parameters"]),
         _number(costs["flops_per_token"]),
         _number(costs["state_bytes"]),
-        "" if point.seconds is None else f"{point.seconds:,.0f}",
     ]
 
 

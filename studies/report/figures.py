@@ -11,6 +11,7 @@ from archsearch.studies.evidence.findings import Arm, arms
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.search.samplers import SamplerKind
 from archsearch.studies.tasks.direction import Direction
 
 
@@ -47,7 +48,7 @@ def _axis(name: str, *, log: bool = False) -> Axis:
 
 
 def trade_off(evidence: Evidence) -> list[Section]:
-    """The first two objectives against each other; with one, the objective against the state's bytes."""
+    """The first two objectives against each other; nothing where there is one."""
     names = list(evidence.objectives)
     complete = evidence.judged
     if len(names) < 2 or not complete:
@@ -70,7 +71,7 @@ def trade_off(evidence: Evidence) -> list[Section]:
     )
     caption = (
         f"Every complete trial, of a structure its best rate; better is {ways}. The dashed line joins the front: "
-        "trials that no other beats in both."
+        f"trials that no other beats in {'both' if len(names) == 2 else 'all objectives'}."
     )
     return [Section("Trade-off", [Figure(drawing, caption)])]
 
@@ -176,11 +177,14 @@ def _arms_caption(found: Sequence[Arm], name: str, way: Direction) -> str:
 
 
 def _search_caption(evidence: Evidence) -> str:
-    proposals = [row for row in evidence.rows if not row.is_baseline]
-    duplicates = len(evidence.ended(Outcome.DUPLICATE))
-    startup = sum(row.sampler == "random" for row in proposals)
-    return (
-        f"Complete trials in the order in which they were proposed. Of {len(proposals)} proposals {startup} were drawn "
-        f"at random as a control and {duplicates} repeated an earlier variant (not run). The estimator draws its first "
-        "proposals at random too."
+    """How many points were proposed, by whom; other rates and trials of an older study are no proposals."""
+    proposals = [row for row in evidence.rows if not (row.is_baseline or row.is_imported) and row.leader is None]
+    repeated = len(evidence.ended(Outcome.DUPLICATE))
+    control = sum(row.sampler == SamplerKind.RANDOM.value for row in proposals)
+    said = (
+        f"Complete trials in the order in which they were proposed. Of {len(proposals)} proposals {control} were drawn "
+        f"at random as a control and {repeated} repeated an earlier variant (not run)."
     )
+    sampler: Mapping[str, object] = evidence.plan.get("config", {}).get("sampler", {})
+    is_tpe = sampler.get("kind") == SamplerKind.TPE.value
+    return f"{said} The estimator draws its first proposals at random too." if is_tpe else said

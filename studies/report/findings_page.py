@@ -18,7 +18,6 @@ from archsearch.studies.evidence.findings import (
     has_grid,
     importances,
     rate_curves,
-    rates_differ,
     rung_worth,
 )
 from archsearch.studies.evidence.rows import Evidence, Row
@@ -30,6 +29,9 @@ SHOWN_CURVES = 9
 """Structures whose rates are drawn: the best, and every baseline."""
 
 SHOWN_RULES = 8
+
+SHOWN_EDGES = 6
+"""Structures that a warning names."""
 
 
 def importance_section(evidence: Evidence) -> list[Section]:
@@ -53,32 +55,37 @@ def importance_section(evidence: Evidence) -> list[Section]:
 
 
 def rate_section(evidence: Evidence) -> list[Section]:
-    """Of a search with a grid of rates the first objective by learning rate, a line a structure, with a warning for
-    each best rate at an edge. Without a grid a structure may have met several rates by chance, which shows no curve.
+    """Of a search with a grid of rates each objective that they change, a line a structure, with a warning for each
+    best rate at an edge. Without a grid a structure may have met several rates by chance, which shows no curve.
     """
     curves = rate_curves(evidence)
     if not curves or not has_grid(evidence):
         return []
-    name, way = next(iter(evidence.objectives.items()))
-    blocks: list[Block] = []
-    edges = [curve for curve in curves if curve.at_edge]
-    if edges:
-        said = "; ".join(f"{curve.name}: {curve.best:.3g}, the {curve.at_edge}" for curve in edges[:6])
-        more = f" and {len(edges) - 6} more" if len(edges) > 6 else ""
-        blocks.append(
-            Text(
-                f"Of {counted(len(curves), 'structure')} {len(edges)} were best at an end of the rates tried, so "
-                f"better ones may lie outside: {said}{more}. Widen learning_rates.",
-                warning=True,
-            )
-        )
     drawn = [c for c in curves if c.is_baseline] + [c for c in curves if not c.is_baseline]
-    drawn = drawn[:SHOWN_CURVES]
-    lines = [Line(curve.points, _tone(i), curve.name) for i, curve in enumerate(drawn)]
+    moved = [n for n in evidence.objectives if any(len({value for _, value in c.points[n]}) > 1 for c in curves)]
+    figures = [_rate_figure(drawn[:SHOWN_CURVES], name) for name in moved]
+    return [Section("Learning rates", [*_edge_warning(curves), *figures, _rate_table(curves, evidence.objectives)])]
+
+
+def _edge_warning(curves: Sequence[RateCurve]) -> list[Block]:
+    edges = [curve for curve in curves if curve.at_edge]
+    if not edges:
+        return []
+    said = "; ".join(f"{curve.name}: {curve.best:.3g}, the {curve.at_edge}" for curve in edges[:SHOWN_EDGES])
+    more = f" and {len(edges) - SHOWN_EDGES} more" if len(edges) > SHOWN_EDGES else ""
+    text = (
+        f"Of {counted(len(curves), 'structure')} {len(edges)} were best at an end of the rates tried, so better ones "
+        f"may lie outside: {said}{more}. Widen learning_rates."
+    )
+    return [Text(text, warning=True)]
+
+
+def _rate_figure(curves: Sequence[RateCurve], name: str) -> Figure:
+    lines = [Line(curve.points[name], _tone(i), curve.name) for i, curve in enumerate(curves)]
     marks = [
         Mark(rate, value, _tone(i), hint=f"{curve.name}: {value:.4g} at {rate:.3g}", hollow=rate != curve.best)
-        for i, curve in enumerate(drawn)
-        for rate, value in curve.points
+        for i, curve in enumerate(curves)
+        for rate, value in curve.points[name]
     ]
     drawing = plot(
         Axis("learning rate", log=True),
@@ -88,46 +95,30 @@ def rate_section(evidence: Evidence) -> list[Section]:
         summary=f"{name} of each structure by learning rate",
     )
     caption = (
-        f"{spoken(name).capitalize()} of a structure at the rates that ran to the end; filled: its best, by which it "
-        "is judged. One seed each."
+        f"{spoken(name).capitalize()} of a structure at the rates that ran to the end; filled: the rate at which it is "
+        "judged, the best in mean rank over all objectives. One seed each."
     )
-    blocks += [Figure(drawing, caption), _rate_table(curves, name, way)]
-    return [Section("Learning rates", blocks)]
-
-
-def rate_warning(evidence: Evidence) -> list[Block]:
-    """That a comparison is not at equal care for the learning rate, where it is not."""
-    if not rates_differ(evidence):
-        return []
-    return [
-        Text(
-            "Without learning_rates a baseline met one rate, the middle of the range, and every proposal the one that "
-            "was drawn with it: part of a difference may be the rate's. Give learning_rates, a grid for all.",
-            warning=True,
-        )
-    ]
+    return Figure(drawing, caption)
 
 
 def _tone(index: int) -> str:
     return f"tone{index % 8}"
 
 
-def _rate_table(curves: Sequence[RateCurve], name: str, way: Direction) -> Table:
-    share = is_share(name)
+def _rate_table(curves: Sequence[RateCurve], objectives: Mapping[str, Direction]) -> Table:
     columns = [
         Column("name", "structure", wide=True),
         Column("rates", "rates run to the end"),
         Column("best_rate", "best rate", unit="peak"),
-        Column(name, spoken(name), digits=1 if share else 3, percent=share),
+        *(Column(n, spoken(n), digits=1 if is_share(n) else 3, percent=is_share(n)) for n in objectives),
         Column("edge", "at an end of the grid"),
     ]
-    better = min if way is Direction.MINIMIZE else max
     rows: list[dict[str, Cell]] = [
         {
             "name": curve.name,
-            "rates": len(curve.points),
+            "rates": len(next(iter(curve.points.values()))),
             "best_rate": curve.best,
-            name: better(value for _, value in curve.points),
+            **{name: curve.at_best(name) for name in objectives},
             "edge": curve.at_edge or "no",
         }
         for curve in curves

@@ -10,7 +10,7 @@ from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.evidence.wording import spoken
 from archsearch.studies.training.language import COUNTS
 
-UNITS = {"flops_per_token": "forward", "state_bytes": "bytes"}
+UNITS = {"flops_per_token": "forward"}
 
 ROUNDING = 1e-6
 
@@ -74,15 +74,27 @@ def compared(evidence: Evidence, concluded: Conclusions | None) -> list[tuple[st
 
 def matched_section(evidence: Evidence, concluded: Conclusions | None = None) -> list[Section]:
     """The table with what was matched and what was not in words; nothing without a baseline to compare with."""
+    found, row = _against_reference(evidence, concluded)
+    if row is None:
+        return []
+    blocks: list[Block] = [Text(_asked_words(row), quiet=True)]
+    said = _unequal_words(found, row)
+    blocks += [Text(said, warning=True)] if said else []
+    return [Section("Matched budgets", [*blocks, _table(found)])]
+
+
+def unequal(evidence: Evidence, concluded: Conclusions | None = None) -> str:
+    """In which quantities the compared are not equal, in words; empty where they are or nothing is compared."""
+    found, row = _against_reference(evidence, concluded)
+    return "" if row is None else _unequal_words(found, row)
+
+
+def _against_reference(evidence: Evidence, concluded: Conclusions | None) -> tuple[list[Matched], Row | None]:
+    """Who is compared, and a trial that says what was asked of all; None where there are not two to compare."""
     rows = compared(evidence, concluded)
     reference = evidence.against if concluded is None else concluded.against
     found = matched(evidence, rows, reference or "")
-    if len(found) < 2:
-        return []
-    blocks: list[Block] = [Text(_asked_words(rows[0][1]), quiet=True)]
-    unequal = _unequal_words(found, rows[0][1])
-    blocks += [Text(unequal, warning=True)] if unequal else []
-    return [Section("Matched budgets", [*blocks, _table(found)])]
+    return found, rows[0][1] if len(found) > 1 else None
 
 
 def _asked_words(row: Row) -> str:
@@ -120,7 +132,7 @@ def _table(found: Sequence[Matched]) -> Table:
         columns.append(Column(name, spoken(name), digits=0, unit=UNITS.get(name, "")))
         columns.append(Column(f"{name}_off", "off", digits=1, percent=True))
     columns += [
-        Column("tokens", "tokens trained"),
+        Column("tokens", "tokens"),
         Column("width", "width"),
         Column("mlp_ratio", "MLP ratio", digits=2),
         Column("is", ""),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -14,31 +14,27 @@ from archsearch.report.page import Block, Code, Equation, Facts, Page, Section, 
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.conclusions import Conclusions, conclude
-from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
+from archsearch.studies.evidence.pool import FINALS_FOLDER
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import Decision, read_decisions
 from archsearch.studies.files.directory import StudyDirectory
-from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.caveats import aa_beside, warnings
 from archsearch.studies.report.failures_page import failures
 from archsearch.studies.report.figures import learning_curves, search_course, trade_off
 from archsearch.studies.report.findings_page import (
     cost_section,
     importance_section,
     rate_section,
-    rate_warning,
     rules_section,
     rung_section,
 )
 from archsearch.studies.report.matched_page import matched_section
 from archsearch.studies.report.rate_page import swept_section
 from archsearch.studies.report.speed_page import speed_section
-from archsearch.studies.report.verdict_page import aa_words, pareto_section, verdict_sections
+from archsearch.studies.report.verdict_page import pareto_section, verdict_sections
 from archsearch.studies.tasks.direction import Direction
-
-KEPT_AA = Path(__file__).parents[1] / "results" / "aa" / FIGURES_FILE
-"""The A/A study that is kept with the code."""
 
 SCREENING = (
     "One seed a trial: these scores screen, they do not conclude. Differences of this size come from the seed alone "
@@ -86,24 +82,6 @@ def page_of(directory: StudyDirectory, place: str) -> Page:
     )
 
 
-def aa_beside(path: Path) -> list[str]:
-    """What an A/A study says of verdicts here: the study's own, its search's, else the one that is kept with the code;
-    nothing where there is none.
-    """
-    search = path.parent if path.name == FINALS_FOLDER else path
-    for place in (search / AA_FOLDER, path):
-        record = records.read_json(place / FIGURES_FILE)
-        if record is not None:
-            with records.read_as_written(place / FIGURES_FILE):
-                return aa_words(record)
-    kept = records.read_json(KEPT_AA)
-    if kept is None:
-        return []
-    setting = cast(Mapping[str, Mapping[str, Any]], cast(Mapping[str, Any], kept["setting"])["tasks"])
-    small = "; ".join(str(task["description"]) for task in setting.values())
-    return [*aa_words(kept), f"That A/A study is of a small setting on a CPU, not of this one: {small}."]
-
-
 def build_page(
     evidence: Evidence,
     decisions: Sequence[Decision],
@@ -122,16 +100,12 @@ def build_page(
         sections += _of_finals(evidence, concluded, aa)
     else:
         ahead = None if finals is None else conclude(finals)
+        budgets = matched_section(evidence)
         if finals is not None and ahead is not None:
-            sections += [*verdict_sections(finals, ahead, aa), *matched_section(finals, ahead)]
-            sections += pareto_section(finals, ahead)
-            aa = ()
-        budgets = (
-            ()
-            if finals is not None and ahead is not None and matched_section(finals, ahead)
-            else matched_section(evidence)
-        )
-        sections += _of_search(evidence, decisions, aa, budgets)
+            of_finals = matched_section(finals, ahead)
+            sections += [*verdict_sections(finals, ahead, aa), *of_finals, *pareto_section(finals, ahead)]
+            aa, budgets = (), [] if of_finals else budgets
+        sections += _of_search(evidence, decisions, aa, budgets, "" if ahead is None else " of the search")
     sections += [*cost_section(evidence), failures(evidence), _question(evidence, place)]
     names = " and ".join(spoken(name) for name in evidence.objectives)
     tasks = "; ".join(str(task["description"]) for task in evidence.plan.get("tasks", {}).values())
@@ -139,13 +113,15 @@ def build_page(
 
 
 def _of_search(
-    evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], budgets: Sequence[Section]
+    evidence: Evidence, decisions: Sequence[Decision], aa: Sequence[str], budgets: Sequence[Section], of: str
 ) -> list[Section]:
-    """What screening shows; the scores are in grey, since they do not conclude. budgets: whether they are equal."""
+    """What screening shows; the scores are in grey, since they do not conclude. budgets: the section on whether they
+    are equal, unless the finals have it. of: behind the titles that would be taken for the finals'.
+    """
     return [
-        _outcome(evidence, aa),
-        *_winner(evidence),
-        Section("Ranking", [Text(SCREENING, quiet=True), *rate_warning(evidence), ranking_table(evidence)]),
+        _outcome(evidence, aa, of),
+        *_winner(evidence, of),
+        Section("Ranking", [Text(SCREENING, quiet=True), ranking_table(evidence)]),
         *budgets,
         *trade_off(evidence),
         *speed_section(evidence),
@@ -186,7 +162,7 @@ def names_by_hash() -> dict[str, str]:
 # What came out
 
 
-def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
+def _outcome(evidence: Evidence, aa: Sequence[str], of: str) -> Section:
     winner = evidence.winner
     tiles: list[tuple[str, str]] = []
     if winner is not None:
@@ -195,55 +171,34 @@ def _outcome(evidence: Evidence, aa: Sequence[str]) -> Section:
             best = _best_baseline(evidence, name, way)
             if best is not None:
                 tiles.append((shown(name, best.values[name]), f"{spoken(name)} of {best.name}, the best baseline"))
-    counts = _counts(evidence)
+    running = sum(row.outcome is None for row in evidence.rows)
+    counts = {**evidence.outcomes, **({"unfinished": running} if running else {})}
     tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
-    tiles.append((f"{sum(row.seconds for row in evidence.rows) / 60:.1f} min", "of training, all trials"))
-    warned = [Text(line, warning=True) for line in unlearned(evidence)]
-    return Section("Outcome", [Tiles(tiles), *warned, *(Text(line, quiet=True) for line in aa)])
-
-
-def unlearned(evidence: Evidence) -> list[str]:
-    """The objectives in which no complete trial beats a trivial predictor: there is nothing yet to rank in them."""
-    said: list[str] = []
-    for name, way in evidence.objectives.items():
-        sign = 1 if way is Direction.MINIMIZE else -1
-        best = min((sign * row.values[name] for row in evidence.judged), default=None)
-        trivial = min(((sign * value, who) for goal, who, value in evidence.references if goal == name), default=None)
-        if best is not None and trivial is not None and best >= trivial[0]:
-            said.append(
-                f"In {spoken(name)} no trial beats {trivial[1]}: {shown(name, sign * best)} against "
-                f"{shown(name, sign * trivial[0])}. What is not learned yet ranks nobody; give it more tokens."
-            )
-    return said
-
-
-def _counts(evidence: Evidence) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in evidence.rows:
-        name = row.outcome.value if row.outcome else "unfinished"
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    seconds = sum(row.seconds for row in evidence.rows if not row.is_imported)
+    tiles.append((f"{seconds / 60:.1f} min", "of training, all trials of this study"))
+    warned = [Text(line, warning=True) for line in warnings(evidence)]
+    return Section(f"Outcome{of}", [Tiles(tiles), *warned, *(Text(line, quiet=True) for line in aa)])
 
 
 def _best_baseline(evidence: Evidence, objective: str, way: Direction) -> Row | None:
-    complete = [row for row in evidence.ended(Outcome.COMPLETE) if row.is_baseline]
+    baselines = [row for row in evidence.judged if row.is_baseline]
     sign = 1 if way is Direction.MINIMIZE else -1
-    return min(complete, key=lambda row: sign * row.values[objective], default=None)
+    return min(baselines, key=lambda row: sign * row.values[objective], default=None)
 
 
-def _winner(evidence: Evidence) -> list[Section]:
+def _winner(evidence: Evidence, of: str) -> list[Section]:
     winner = evidence.winner
     if winner is None:
         return []
     rule = parse_rule(winner.rule)
-    known = next((name for name in rules if rules[name].hash == rule.hash), None)
+    known = names_by_hash().get(rule.hash)
     caption = f"Trial {winner.number}: {winner.name}." + (f" The rule is {known} of the zoo." if known else "")
     choices = {
         path: f"{value:.4g}" if isinstance(value, float) else str(value) for path, value in winner.choices.items()
     }
     return [
         Section(
-            "The winning rule",
+            f"The winning rule{of}",
             [Equation(equation(rule).splitlines(), caption), Facts(choices), Code(str(rule))],
         )
     ]
@@ -255,7 +210,7 @@ def ranking_table(evidence: Evidence) -> Table:
         Column("rank", "#"),
         Column("trial", "trial"),
         Column("name", "variant", wide=True),
-        Column("origin", "origin"),
+        Column("origin", "origin", aside=True),
         *(_objective_column(name, way) for name, way in evidence.objectives.items()),
         Column("front", "front"),
         Column("outcome", "outcome"),
@@ -264,14 +219,12 @@ def ranking_table(evidence: Evidence) -> Table:
     ]
     rows: list[dict[str, Cell]] = []
     marks: dict[int, str] = {}
-    judged = {row.number for _, row in evidence.ranking}
     for rank, (number, row) in enumerate(evidence.ranking, start=1):
         marks[len(rows)] = "winner" if rank == 1 else ("baseline" if row.is_baseline else "")
         rows.append({**_cells(evidence, row), "rank": rank, "front": number})
-    unranked = [row for row in evidence.rows if row.number not in judged and row.outcome is not Outcome.DUPLICATE]
-    for row in sorted(unranked, key=lambda row: -row.tokens):
+    for row, reason in evidence.unranked:
         marks[len(rows)] = "ended"
-        rows.append({**_cells(evidence, row), "reason": evidence.why_unranked(row)})
+        rows.append({**_cells(evidence, row), "reason": reason})
     for objective, name, value in evidence.references:
         marks[len(rows)] = "reference"
         rows.append({"name": name, "origin": "reference", objective: value})
@@ -285,15 +238,17 @@ def _objective_column(name: str, way: Direction) -> Column:
 
 
 def _extra_columns(evidence: Evidence) -> list[Column]:
-    """Numbers that all variants have in common, and the learning rate."""
+    """What is told of every trial where it is known of one; the seeds where a variant met several."""
     titles = {
         "seeds": Column("seeds", "seeds"),
         "learning_rate": Column("learning_rate", "rate", unit="peak"),
-        "parameters": Column("parameters", "parameters"),
-        "state_bytes": Column("state_bytes", "state", unit="bytes"),
+        "parameters": Column("parameters", "parameters", aside=True),
+        "state_bytes": Column("state_bytes", "state", unit="bytes", aside=True),
     }
     shown_keys = {key for row in evidence.rows for key, value in _cells(evidence, row).items() if value is not None}
-    return [column for key, column in titles.items() if key in shown_keys and key not in evidence.objectives]
+    repeated = any(row.replicate_of is not None for row in evidence.rows)
+    wanted = [key for key in titles if key in shown_keys and key not in evidence.objectives]
+    return [titles[key] for key in wanted if key != "seeds" or repeated]
 
 
 def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
@@ -303,7 +258,7 @@ def _cells(evidence: Evidence, row: Row) -> dict[str, Cell]:
         "name": row.name,
         "origin": _origin(row),
         "outcome": row.outcome.value if row.outcome else "unfinished",
-        "seeds": row.seeds if any(each.replicate_of is not None for each in evidence.rows) else None,
+        "seeds": row.seeds,
         "learning_rate": row.learning_rate if RATE in row.choices else None,
         "tokens": row.tokens,
         **whole,
@@ -323,9 +278,6 @@ def _origin(row: Row) -> str:
 
 def _whole(value: Any) -> int | None:
     return None if value is None else round(float(value))
-
-
-# Tables
 
 
 # What was asked

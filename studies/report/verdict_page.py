@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from archsearch.report.intervals import Bar, forest
 from archsearch.report.page import Block, Figure, Section, Text
@@ -11,13 +10,12 @@ from archsearch.report.scales import Axis
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.design.entrants import Role
 from archsearch.studies.design.rates import RATE
-from archsearch.studies.evidence.aa import Outcome as Drawn
 from archsearch.studies.evidence.comparison import Interval, Judgement, Word
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
 from archsearch.studies.evidence.pareto import Place, places
 from archsearch.studies.evidence.rows import Evidence
 from archsearch.studies.evidence.wording import is_share, shown, spoken
-from archsearch.studies.report.findings_page import rate_warning
+from archsearch.studies.report.caveats import NO_AA, difference_words, warnings
 from archsearch.studies.tasks.direction import Direction
 
 TONES = {Word.WIN: "tone1", Word.LOSS: "tone3", Word.TIE: "tone0", Word.UNDECIDED: "muted"}
@@ -32,74 +30,68 @@ READING = (
 
 
 def verdict_sections(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) -> list[Section]:
-    """The head of a report of finals: how far verdicts can be trusted, then the verdicts."""
-    blocks: list[Block] = [Text(line, quiet=True) for line in aa] or [Text(NO_AA, warning=True)]
-    blocks += [Text(READING, quiet=True), *rate_warning(evidence)]
+    """The head of a report of finals: what is said, how far it can be trusted, the verdicts, how they are read. aa:
+    what an A/A study says, its false winners first.
+    """
+    blocks: list[Block] = [Text(summary(concluded, objective)) for objective in evidence.objectives]
+    blocks.append(Text(aa[0], quiet=True) if aa else Text(NO_AA, warning=True))
+    blocks += [Text(line, warning=True) for line in warnings(evidence, concluded)]
     for objective in evidence.objectives:
         blocks += _of_objective(evidence, concluded, objective)
+    blocks += [Text(READING, quiet=True), *(Text(line, quiet=True) for line in aa[1:])]
     return [Section(f"Verdicts against {concluded.against}", blocks), *_choice(evidence, concluded)]
 
 
-NO_AA = (
-    "No A/A study is kept beside this one, so nothing shows how often these verdicts name a winner where none is: "
-    "archsearch study aa DIRECTORY, or studies/configs/aa.yaml."
-)
+def summary(concluded: Conclusions, objective: str) -> str:
+    """`Recall: x wins; kda loses; 2 tie, 1 undecided.`"""
+    family = concluded.judgements[objective]
+    named = [
+        f"{' and '.join(names)} {verb if len(names) == 1 else verb.removesuffix('s')}"
+        for word, verb in ((Word.WIN, "wins"), (Word.LOSS, "loses"))
+        if (names := [judgement.name for judgement in family if judgement.word is word])
+    ]
+    counts = {word: sum(judgement.word is word for judgement in family) for word in (Word.TIE, Word.UNDECIDED)}
+    others = [f"{count} {word.value}" for word, count in counts.items() if count]
+    said = "; ".join([*named, *([", ".join(others)] if others else [])])
+    return f"{spoken(objective).capitalize()}: {said or 'nobody else entered'}."
 
 
-def verdict_table(concluded: Conclusions, objective: str, direction: Direction) -> Table:
-    """Every entrant in one objective: its mean on fresh seeds, the paired difference, the word and its reason."""
+def verdict_table(evidence: Evidence, concluded: Conclusions, objective: str) -> Table:
+    """Every entrant in one objective: its mean on fresh seeds, the paired difference, the word and its reason; then
+    trivial predictors.
+    """
+    direction = evidence.objectives[objective]
     share = is_share(objective)
     digits = 2 if share else 4
     arrow = "↑" if direction is Direction.MAXIMIZE else "↓"
+    points = "points" if share else ""
     columns = [
         Column("entrant", "entrant", wide=True),
         Column("verdict", "verdict"),
         Column("mean", f"{spoken(objective)} {arrow}", digits=digits, percent=share),
-        Column("half", "±", digits=digits, percent=share),
-        Column("difference", "difference", digits=digits, percent=share),
-        Column("low", "from", digits=digits, percent=share),
-        Column("high", "to", digits=digits, percent=share),
+        Column("half", "±", digits=digits, points=share),
+        Column("difference", "difference", digits=digits, points=share, unit=points),
+        Column("low", "from", digits=digits, points=share),
+        Column("high", "to", digits=digits, points=share),
         Column("p", "p, Holm", digits=3),
         Column("seeds", "seeds"),
-        Column("searched", "search", digits=digits, percent=share, quiet=True),
         Column("reason", "why", wide=True),
-        Column("median", "median difference", digits=digits, percent=share),
-        Column("deviation", "deviation over seeds", digits=digits, percent=share),
-        Column("band", "band", digits=digits, percent=share),
-        Column("role", "role"),
+        Column("searched", "search", digits=digits, percent=share, quiet=True, aside=True),
+        Column("median", "median difference", digits=digits, points=share, aside=True),
+        Column("deviation", "deviation over seeds", digits=digits, points=share, aside=True),
+        Column("band", "band", digits=digits, points=share, aside=True),
+        Column("role", "role", aside=True),
     ]
     if any(_rate(s) is not None for s in concluded.standings.values()):
-        columns.append(Column("rate", "rate", unit="peak"))
+        columns.append(Column("rate", "rate", unit="peak", aside=True))
     found = {judgement.name: judgement for judgement in concluded.judgements[objective]}
     ordered = sorted(concluded.standings.values(), key=lambda s: _merit(s, objective, direction))
     rows = [_row(s, found.get(s.name), objective) for s in ordered]
     marks = {i: _mark(s, found.get(s.name)) for i, s in enumerate(ordered)}
+    trivial = [(name, value) for goal, name, value in evidence.references if goal == objective]
+    marks |= {len(rows) + i: "reference" for i in range(len(trivial))}
+    rows += [{"entrant": name, "mean": value, "role": "reference"} for name, value in trivial]
     return Table(f"verdicts_{objective}", columns, rows, marks)
-
-
-def aa_lines(rule: str, drawn: Drawn) -> list[str]:
-    """What an A/A study found, in sentences."""
-    return aa_words({"rule": rule, **drawn.record()})
-
-
-def aa_words(record: Mapping[str, Any]) -> list[str]:
-    """The same from the file that an A/A study keeps."""
-    lines = [
-        f"A/A: {record['rule']} against itself, {record['studies']:,} studies of {record['finalists']} finalists on "
-        f"{record['seeds']} seeds, drawn from {record['pool']} trained seeds: in {record['any_winner']:.1%} of the "
-        "studies some finalist is said to win."
-    ]
-    for name, figures in record["objectives"].items():
-        lines.append(
-            f"A/A, {spoken(name)}: false winners in {figures['false_winners']:.1%} of studies, false losers in "
-            f"{figures['false_losers']:.1%}; {figures['coverage']:.1%} of {figures['comparisons']:,} intervals hold 0; "
-            f"half an interval is {_plain(name, figures['half_width'])}."
-        )
-    return lines
-
-
-def _plain(objective: str, value: float) -> str:
-    return f"{100 * value:.2f} points" if is_share(objective) else f"{value:.4f}"
 
 
 def _merit(standing: Standing, objective: str, direction: Direction) -> float:
@@ -154,12 +146,14 @@ def _mark(standing: Standing, judgement: Judgement | None) -> str:
 
 def _of_objective(evidence: Evidence, concluded: Conclusions, objective: str) -> list[Block]:
     direction = evidence.objectives[objective]
-    blocks: list[Block] = [verdict_table(concluded, objective, direction)]
+    blocks: list[Block] = [verdict_table(evidence, concluded, objective)]
     judged = [j for j in concluded.judgements[objective] if math.isfinite(j.difference.mean)]
     if judged:
         better = "right" if direction is Direction.MAXIMIZE else "left"
         bars = [_bar(judgement, objective) for judgement in judged]
-        axis = Axis(f"{spoken(objective)}, difference from {concluded.against}", percent=is_share(objective))
+        share = is_share(objective)
+        unit = ", in points" if share else ""
+        axis = Axis(f"{spoken(objective)}, difference from {concluded.against}{unit}", points=share)
         band = max(judgement.band for judgement in judged)
         drawing = forest(axis, bars, band=band, summary=f"paired differences in {objective} with their intervals")
         blocks.append(
@@ -170,10 +164,8 @@ def _of_objective(evidence: Evidence, concluded: Conclusions, objective: str) ->
 
 def _bar(judgement: Judgement, objective: str) -> Bar:
     difference = judgement.difference
-    hint = (
-        f"{judgement.name}: {_plain(objective, difference.mean)} from {_plain(objective, difference.low)} to "
-        f"{_plain(objective, difference.high)}; {judgement.reason}"
-    )
+    said = [difference_words(objective, value) for value in (difference.mean, difference.low, difference.high)]
+    hint = f"{judgement.name}: {said[0]} from {said[1]} to {said[2]}; {judgement.reason}"
     return Bar(
         judgement.name,
         difference.mean,
@@ -230,7 +222,8 @@ def pareto_section(evidence: Evidence, concluded: Conclusions) -> list[Section]:
     )
     caption = (
         "Means over fresh seeds with 95 % intervals of each mean. Filled: on the front, no other has better means in "
-        "both; rings: off it. Intervals of means overlap more than paired differences do: the verdicts above count."
+        f"{'both' if len(names) == 2 else 'all objectives'}; rings: off it. Intervals of means overlap more than "
+        "paired differences do: the verdicts above count."
     )
     return [Section("Trade-off on fresh seeds", [Figure(drawing, caption), pareto_table(found, evidence.objectives)])]
 

@@ -5,16 +5,16 @@
 `typed_data.to_plain` writes such a dataclass as plain data again, `typed_data.from_plain` reads it back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from archsearch.errors import ConfigError, first_line
-from archsearch.typed_data import from_plain
+from archsearch.typed_data import configuration_words, from_plain, known_keys
 
 T = TypeVar("T")
 
@@ -36,7 +36,15 @@ def read_config(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
             f"{where} cannot be read: an override must be a list where the file has a list, a mapping where it has a "
             "mapping; write it into the file"
         ) from error
+    _check_kind(kind, cast(Mapping[object, object], data), path)
     return from_plain(kind, data, where)
+
+
+def _check_kind(kind: type[object], data: Mapping[object, object], path: Path) -> None:
+    """ConfigError where the file is the configuration of something else, a trial's for a study's or the reverse."""
+    words = configuration_words(data, str(path))
+    if words and not any(name in data and name in known_keys(kind) for name in ("space", "rule")):
+        raise ConfigError(words)
 
 
 def _load(path: Path) -> DictConfig:

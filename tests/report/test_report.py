@@ -3,16 +3,19 @@
 import csv
 import io
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
+from archsearch.report.labels import Box, placed
 from archsearch.report.page import Code, Equation, Facts, Figure, Page, Section, Text, Tiles
 from archsearch.report.plots import LABEL_HEIGHT, Line, Mark, plot, spread
 from archsearch.report.scales import Axis, compact, fitted, linear_ticks, log_ticks
 from archsearch.report.tables import Column, Table, shown
+from archsearch.report.words import shortened
 
 NASTY = '<b>&"x"</b>'
 VOID = {"meta", "link", "br", "img"}
@@ -153,6 +156,43 @@ def test_labels_do_not_overlap() -> None:
     assert all(b - a >= LABEL_HEIGHT for a, b in pairwise(places))
     low = spread([340.0, 345.0, 350.0])
     assert all(b - a >= LABEL_HEIGHT - 1e-9 for a, b in pairwise(low)) and low[-1] <= 352
+
+
+def test_labels_of_points_keep_off_each_other_the_marks_and_the_edge() -> None:
+    inside = Box(64, 18, 760, 352)
+    points = [(300.0, 100.0), (302.0, 102.0), (310.0, 101.0), (740.0, 100.0), (66.0, 350.0)]
+    drawn = [Box(x - 5, y - 5, x + 5, y + 5) for x, y in points] + [Box(64, 99, 760, 101)]
+    name = "a label of thirty characters.."
+    boxes = [spot.box(name) for spot in placed([(x, y, name) for x, y in points], drawn, inside)]
+    assert all(a.shared(b) == 0 for a, b in combinations(boxes, 2)), "not on each other"
+    assert all(box.shared(each) == 0 for box in boxes for each in drawn), "nor on marks and intervals"
+    assert all(box.shared(inside) == pytest.approx(box.area) for box in boxes)
+
+
+def test_a_lonely_label_stands_right_of_its_point() -> None:
+    (spot,) = placed([(100.0, 100.0, "kda")], [Box(95, 95, 105, 105)], Box(64, 18, 760, 352))
+    assert (spot.x, spot.y, spot.ends_here) == (109.0, 104.0, False)
+
+
+def test_what_is_aside_is_folded_away_beside_the_names() -> None:
+    columns = [Column("n", "#"), Column("name", "name", wide=True), Column("x", "x"), Column("y", "y", aside=True)]
+    table = Table("t", columns, [{"n": 1, "name": "a", "x": 2, "y": 3}], {0: "winner"})
+    first, folded = table.html().split("<details><summary>More: y</summary>")
+    assert re.findall(r"<th\b[^>]*>(.*?)</th>", first) == ["#", "name", "x"]
+    assert re.findall(r"<th\b[^>]*>(.*?)</th>", folded) == ["#", "name", "y"]
+    assert first.count('<tr class="winner">') == folded.count('<tr class="winner">') == 1
+    assert "y" in table.csv().splitlines()[0]
+
+
+def test_differences_of_shares_are_points() -> None:
+    assert shown(-0.0039, Column("d", "d", digits=2, points=True)) == "-0.39"
+    assert fitted(Axis("x", points=True), [0.0, 0.02], 0, 1).label(0.02) == "2"
+
+
+def test_a_long_name_keeps_its_end() -> None:
+    assert shortened("short (trial 1)", 36) == "short (trial 1)"
+    said = shortened("channel decay, learned erase, learned residual (trial 15)", 36)
+    assert len(said) == 36 and said.startswith("channel decay") and said.endswith("l (trial 15)")
 
 
 @pytest.mark.parametrize(("value", "text"), [(1500, "1.5k"), (2e6, "2M"), (0.00123, "0.00123"), (12.0, "12")])

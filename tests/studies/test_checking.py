@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from archsearch.cli import main
 from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError
@@ -16,6 +17,7 @@ from archsearch.studies.design.config import StudyConfig, overridden
 from archsearch.studies.engine.checking import StudyCheck, check_study
 from archsearch.studies.engine.run import run_study
 from archsearch.studies.files import records
+from archsearch.studies.report.check_page import print_check
 from archsearch.studies.training.configuration import read_config
 
 CONFIG = """
@@ -122,9 +124,11 @@ def test_json_holds_every_point(path: Path, capsys: pytest.CaptureFixture[str]) 
     assert all(point["costs"]["parameters"] > 0 for point in found["points"])
 
 
-def test_seconds_are_those_of_trials_that_ran(path: Path) -> None:
+def test_seconds_are_those_of_trials_that_ran(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs = checked(path).points[0].costs
     assert costs is not None
+    print_check(checked(path), str(path), Console(width=120), json=False)
+    assert "  seconds" not in capsys.readouterr().out, "no column without a number"
     trial = path.parent / "study" / "trials" / "00000"
     trial.mkdir(parents=True)
     records.write_json(trial.parent.parent / "study.json", {"fixed": {}})
@@ -142,6 +146,8 @@ def test_seconds_are_those_of_trials_that_ran(path: Path) -> None:
     }
     records.write_json(trial / "result.json", kept)
     assert checked(path).points[0].seconds == pytest.approx(2.0)
+    print_check(checked(path), str(path), Console(width=120), json=False)
+    assert "  seconds" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

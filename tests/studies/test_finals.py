@@ -25,12 +25,14 @@ from archsearch.studies.evidence.pareto import places
 from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, pool_of, read_pool, write_figures
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.evidence.status import read_status
+from archsearch.studies.evidence.winner import _of_entrants, find_winner
 from archsearch.studies.export import find_trained
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.lock import driver_lock
 from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.caveats import KEPT_AA, aa_beside
 from archsearch.studies.report.rate_page import swept, swept_section
-from archsearch.studies.report.study_page import KEPT_AA, aa_beside, write_report
+from archsearch.studies.report.study_page import write_report
 from archsearch.studies.tasks.direction import Direction
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.text import TextOptions
@@ -221,14 +223,20 @@ def test_the_page_of_finals_leads_with_verdicts_and_repeats_its_bytes(
         page = write_report(study).read_text(encoding="utf-8")
         assert page.index(f"<h2>{beginning}") < page.index("<h2>", page.index("<h2>") + 1)
         assert "A/A: gated_delta_net against itself" in page and "<h2>Cost</h2>" in page
-        assert "That A/A study is of a small setting on a CPU, not of this one" in page
+        assert page.index("It is of a small setting on a CPU; one of this setting: archsearch study aa") < page.index(
+            "<td"
+        )
+        assert page.index("A/A, bits per byte: false winners in") > page.index("</svg>"), (
+            "details stand behind verdicts"
+        )
         assert not re.findall(r"(?:src|href)=|url\(|https?:|@import|<script", page)
         files = {path: path.read_bytes() for path in study.report.iterdir()}
         write_report(study)
         assert {path: path.read_bytes() for path in study.report.iterdir()} == files
     rows = json.loads((finals.report / "verdicts_bits_per_byte.json").read_text())
-    assert {row["verdict"] for row in rows} <= {"baseline", *(word.value for word in Word)}
-    assert all(row["reason"] for row in rows if row["role"] != "baseline")
+    assert {row["verdict"] for row in rows} <= {"baseline", None, *(word.value for word in Word)}
+    assert all(row["reason"] for row in rows if row["role"] not in ("baseline", "reference"))
+    assert [row["entrant"] for row in rows if row["role"] == "reference"][-1] == "byte n-gram, order 4"
     assert "<h2>Learning rates</h2>" in (search.report / "index.html").read_text(encoding="utf-8")
 
 
@@ -236,24 +244,65 @@ def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.Capture
     commands.best(str(finals.path), json=False)
     printed = capsys.readouterr().out
     assert "bits per byte against gated_delta_net, paired by seed" in printed and "baseline" in printed
+    assert "byte n-gram, order 4" in printed and "A/A: gated_delta_net against itself" in printed
     commands.best(str(finals.path), json=True)
     rows = json.loads(capsys.readouterr().out)["bits_per_byte"]
-    assert {row["seeds"] for row in rows} == {6} and len(rows) == 3
+    assert [row["seeds"] for row in rows] == [6, 6, 6, None, None]
 
 
-def test_the_luckiest_seed_of_finals_is_not_exported_unasked(finals: StudyDirectory, tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match=r"the best of them would be the luckiest: name a trial, as .*trials/00000"):
-        commands.export(str(finals.path), str(tmp_path / "module"), overwrite=False, name=None)
-    assert not (tmp_path / "module").exists()
+def test_finals_stand_for_their_search_by_a_trial_that_is_not_the_luckiest(
+    search: StudyDirectory, finals: StudyDirectory
+) -> None:
+    taken = find_trained(search.path)
+    assert taken.trial.path.parent.parent == finals.path and taken.why == find_trained(finals.path).why
+    evidence = read_evidence(finals)
+    row = next(row for row in evidence.rows if row.number == int(taken.trial.path.name))
+    values = sorted(each.values["bits_per_byte"] for each in evidence.rows if each.entrant == row.entrant)
+    assert row.values["bits_per_byte"] == values[3], "four of six, never the best"
+    assert f"{row.entrant} (" in taken.why and f"of its seeds {row.seed}, the one in the middle" in taken.why
+    assert taken.origin.trial["chosen"] == taken.why
+    named = find_trained(search.trial(0).path)
+    assert named.trial.path == search.trial(0).path and named.why == "", "whoever names a trial gets it"
+
+
+def test_unfinished_finals_do_not_choose(search: StudyDirectory, finals: StudyDirectory, tmp_path: Path) -> None:
+    home = StudyDirectory(shutil.copytree(search.path, tmp_path / "search"))
+    (home.path / "finals/trials/00004/result.json").unlink()
+    winner, number = find_winner(home), read_evidence(search).winner
+    assert winner is not None and number is not None
+    assert winner.row == number and winner.why.startswith("Winner of the search, on one seed: trial ")
+    assert winner.why.endswith("(Finals of this search: 17 of 18 trials ended)")
+
+
+def test_a_search_says_how_far_its_finals_are(
+    search: StudyDirectory, finals: StudyDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands.best(str(search.path), json=False)
+    said = capsys.readouterr().out
+    assert "inner of the finals on 6 fresh seeds" in said and f"Next: archsearch study best {finals.path}" in said
+    home = shutil.copytree(search.path, tmp_path / "search")
+    (home / "finals/trials/00004/result.json").unlink()
+    commands.best(str(home), json=False)
+    said = capsys.readouterr().out
+    assert f"17 of 18 trials ended\nNext: archsearch study finals {home}\n" in said
 
 
 def test_a_finished_search_says_what_to_run_next(
-    search: StudyDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    search: StudyDirectory,
+    finals: StudyDirectory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(commands, "run_study", lambda config, **options: search)
     monkeypatch.setattr(commands, "export", lambda *given, **options: None)
-    commands.resume(str(search.path), [])
-    assert f"who won: archsearch study finals {search.path}" in capsys.readouterr().out
+    alone = StudyDirectory(_copied(search, tmp_path / "alone"))
+    for study, words in (
+        (alone, f"who won: archsearch study finals {alone.path}"),
+        (search, f". Next: archsearch study best {finals.path}"),
+    ):
+        monkeypatch.setattr(commands, "run_study", lambda config, study=study, **options: study)
+        commands.resume(str(study.path), [])
+        assert words in capsys.readouterr().out
 
 
 def test_an_a_a_study_of_a_search_trains_its_baseline_alone(search: StudyDirectory) -> None:
@@ -420,6 +469,31 @@ def test_differences_are_paired_by_seed_however_large_the_seeds_own_effect() -> 
     assert concluded.of("base") == {}
     placed = {place.name: place for place in places(evidence_of(rows), concluded)}
     assert placed["better"].on_front and placed["base"].on_front and placed["base"].beaten_by == ()
+
+
+def test_the_winner_of_finals_wins_for_certain_where_one_does(tmp_path: Path) -> None:
+    home = StudyDirectory(tmp_path)
+    rows = [row("base", s, 5.0 + NOISE[s], 1.0) for s in range(6)]
+    lucky = [row("lucky", s, 4.7 + 3 * NOISE[s] * (-1) ** s, 0.9) for s in range(6)]
+    better = [row("better", s, 4.95 + NOISE[s] - s / 1000, 1.0) for s in range(6)]
+    dear = [row("dear", s, 4.0 + NOISE[s], 9.0) for s in range(6)]
+
+    def said(*rows: Row) -> tuple[str | None, str]:
+        evidence = evidence_of(list(rows))
+        concluded = conclude(evidence)
+        assert concluded is not None
+        winner = _of_entrants(home, evidence, concluded)
+        assert winner is not None
+        return winner.row.entrant, winner.verdict
+
+    fresh = "winner of the finals on 6 fresh seeds"
+    assert said(*rows, *lucky, *better, *dear) == (
+        "better",
+        f"W{fresh[1:]}: better (win in loss, tie in cost, against base)",
+    )
+    assert said(*rows, *lucky)[0] == "lucky" and said(*rows, *lucky)[1].startswith(f"No clear {fresh}; the best by its")
+    worse = [row("worse", s, 9.0 + NOISE[s], 1.0) for s in range(6)]
+    assert said(*rows, *worse) == ("base", f"No clear {fresh}; the best by its means: base (the baseline)")
 
 
 def test_the_front_says_who_is_beaten_for_certain() -> None:

@@ -12,8 +12,9 @@ from archsearch.studies.evidence.findings import arms, costs, importances, rate_
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.files.decisions import Decision
 from archsearch.studies.files.outcomes import Outcome
+from archsearch.studies.report.caveats import warnings
 from archsearch.studies.report.figures import search_course
-from archsearch.studies.report.findings_page import importance_section, rate_section, rate_warning, rung_section
+from archsearch.studies.report.findings_page import importance_section, rate_section, rung_section
 from archsearch.studies.tasks.direction import Direction
 
 
@@ -85,7 +86,7 @@ def test_a_best_rate_at_the_end_of_the_grid_is_told() -> None:
         ("low kind", "lowest", 0.001),
         ("high kind", "highest", 0.1),
     ]
-    assert curves[0].points == [(0.001, 3.0), (0.01, 1.0), (0.1, 2.0)]
+    assert curves[0].points == {"loss": [(0.001, 3.0), (0.01, 1.0), (0.1, 2.0)]}
     page = rate_section(evidence_of(rows, GRID))[0].html()
     assert "Of 3 structures 2 were best at an end of the rates tried" in page
     assert "low kind: 0.001, the lowest; high kind: 0.1, the highest" in page
@@ -107,9 +108,9 @@ def test_a_rate_that_failed_is_still_an_end_of_the_grid() -> None:
 
 def test_a_search_without_a_grid_is_warned_about() -> None:
     rated = evidence_of(grid(0, "kind", (3.0, 1.0)))
-    assert "Give learning_rates, a grid for all" in rate_warning(rated)[0].html()
-    assert rate_warning(replace(rated, plan={"config": {"learning_rates": [0.001, 0.01]}})) == []
-    assert rate_warning(evidence_of([row(0, {"rule/kind": "a"}, 1.0)])) == []
+    assert "Give learning_rates, a grid for all" in warnings(rated)[0]
+    assert warnings(replace(rated, plan={"config": {"learning_rates": [0.001, 0.01]}})) == []
+    assert warnings(evidence_of([row(0, {"rule/kind": "a"}, 1.0)])) == []
 
 
 def decision(trial: int, loss: float, rank: int, reason: str = "a free pass", *, stop: bool = False) -> Decision:

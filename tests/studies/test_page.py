@@ -232,8 +232,10 @@ def test_finals_rank_with_intervals_and_verdicts() -> None:
     found = finals([("gated_delta_net", BASE), ("x (trial 1)", BETTER)])
     page = build_page(found, [], "runs/x/finals")
     (table,) = [table for table in page.tables if table.name == "verdicts_recall"]
-    first, second = table.rows
+    first, second, chance = table.rows
     assert (first["entrant"], first["verdict"], second["verdict"]) == ("x (trial 1)", "win", "baseline")
+    assert chance == {"entrant": "chance", "mean": 0.1, "role": "reference"}
+    assert "Recall: x (trial 1) wins." in words(part(page, "Verdicts against gated_delta_net"))
     assert first["mean"] == pytest.approx(0.6025) and first["half"] == pytest.approx(
         2.5706 * stdev(BETTER) / 6**0.5, rel=1e-4
     )
@@ -250,7 +252,7 @@ def test_verdicts_show_the_rate_that_each_entrant_came_with() -> None:
     rated = [replace(r, choices={**r.choices, RATE: "0.01"}, learning_rate=0.01 * r.number) for r in found.rows]
     page = build_page(replace(found, rows=rated), [], "runs/x/finals")
     (table,) = [table for table in page.tables if table.name == "verdicts_recall"]
-    assert [line["rate"] for line in table.rows] == pytest.approx([0.23, 0.03])
+    assert [line["rate"] for line in table.rows[:2]] == pytest.approx([0.23, 0.03])
     plain = build_page(found, [], "runs/x/finals").tables[0]
     assert "rate" not in [column.key for column in plain.columns]
 

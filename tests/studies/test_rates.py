@@ -1,6 +1,6 @@
 """Learning rates: every structure meets the whole grid, whoever proposed it and whatever was killed in between."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +11,7 @@ import pytest
 from archsearch.errors import ConfigError
 from archsearch.spaces.lookup import find_space
 from archsearch.studies.design.rates import RATE, at_other_rates, check_rates, with_rates, without_rate
+from archsearch.studies.evidence.best_rate import best_rate
 from archsearch.studies.evidence.rows import read_evidence
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import read_decisions
@@ -116,6 +117,26 @@ def test_of_a_structure_the_best_rate_is_judged(whole: StudyDirectory) -> None:
     best = min(row.values["loss"] for row in complete if RATE in row.choices)
     assert [row.values["loss"] for row in evidence.judged if RATE in row.choices] == [best]
     assert len(complete) > len(evidence.judged) == len({row.structure for row in complete})
+
+
+BOTH = {"recall": Direction.MAXIMIZE, "bits_per_byte": Direction.MINIMIZE, "state_bytes": Direction.MINIMIZE}
+
+
+def measured(*pairs: tuple[float, float]) -> list[dict[str, float]]:
+    return [{"recall": recall, "bits_per_byte": bits, "state_bytes": 64.0} for recall, bits in pairs]
+
+
+@pytest.mark.parametrize("noise", [(0.068, 0.06, 0.055), (0.055, 0.068, 0.06), (0.06, 0.06, 0.06)])
+def test_a_recall_at_chance_does_not_choose_the_rate(noise: Sequence[float]) -> None:
+    assert best_rate(measured(*zip(noise, (4.9, 4.7, 4.5), strict=True)), BOTH) == 2
+
+
+def test_the_best_rate_is_the_best_in_mean_rank_over_all_objectives() -> None:
+    values = measured((0.9, 4.0), (0.8, 3.6), (0.6, 3.5), (0.7, 3.9))
+    assert best_rate(values, BOTH) == 1, "second in both: the first and the third rank 1 in one and badly in the other"
+    assert best_rate(values[::-1], BOTH) == 2
+    assert best_rate(values, {"recall": Direction.MAXIMIZE}) == 0
+    assert best_rate(measured((0.9, 4.0), (0.9, 4.0)), BOTH) == 0, "of equals the earliest"
 
 
 def test_a_grid_becomes_a_choice_of_the_space() -> None:

@@ -71,6 +71,7 @@ MISTAKES = {
     "rule: gdn\ntraining: {learning_rte: 1}\n": (
         "unknown key training.learning_rte in FILE; did you mean training.learning_rate?"
     ),
+    "rule: gdn\nclip: 1\n": "unknown key clip in FILE; did you mean training.clip?",
     "rule: gdn\nzzz: 1\n": "unknown key zzz in FILE; known keys here: folder, limit, pairs, rule, sources, training",
     "rule: gdn\ntraining: {learning_rate: fast}\n": "training.learning_rate must be a number; got 'fast' in FILE",
     "rule: gdn\ntraining: {learning_rate: true}\n": "training.learning_rate must be a number; got True in FILE",

@@ -70,7 +70,8 @@ def test_a_trial_trains_to_its_end_and_keeps_what_it_measured(tmp_path: Path) ->
     assert outcome is Outcome.COMPLETE and len(steps) == 12 and len(lines) == 2
     assert result is not None and result.tokens == 384 and [m.fraction for m in trial.curve()] == [0.5, 1.0]
     assert {"recall", "overwrite", "parameters", "state_bytes"} < set(result.values)
-    assert steps_of(tmp_path) == ([], [], Outcome.COMPLETE)
+    said = ["It has had its whole budget: nothing is left to train"]
+    assert steps_of(tmp_path) == ([], said, Outcome.COMPLETE)
 
 
 def test_a_trial_cut_short_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +91,8 @@ def test_a_trial_cut_short_goes_on_from_its_checkpoint(tmp_path: Path, monkeypat
         " from the newest checkpoint"
     )
     monkeypatch.undo()
-    rest, _, outcome = steps_of(tmp_path)
+    rest, lines, outcome = steps_of(tmp_path)
+    assert lines[0] == "It goes on from its newest checkpoint, at 50%"
     assert outcome is Outcome.COMPLETE and rest == [step for step in expected if step in rest] and len(rest) == 6
 
 

@@ -1,4 +1,4 @@
-"""Whether an old token can still be read, and what erased it."""
+"""Whether an old token can still be read, and what took it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_readability_is_of_the_state_at_the_old_key() -> None:
         first = dot(at(states[:, tokens], x["k"][:, tokens]), values)
         gone = dot(reads, values) < 0.1 * first
         expected = [gone[..., head][first[..., head] > 0].double().mean() for head in range(H)]
-        same(tuple(head[place] for head in found.curves["erased"].heads), torch.stack(expected))
+        same(tuple(head[place] for head in found.curves["lost"].heads), torch.stack(expected))
 
 
 @pytest.mark.parametrize("rule", [*rules.values(), ODD], ids=lambda rule: rule.name)
@@ -71,10 +71,10 @@ def test_the_step_that_removes_a_projection_is_named(cause: Cause) -> None:
     """A decay of exp(-5), an erase at the old key, a write of strength 1 at the old key: each removes it at once."""
     found = story(cause)
     lost = [event for event in found.events if event["written"] == 0]
-    assert [(event["taken_by"], event["cause"], event["erased"]) for event in lost] == [(7, cause.value, 7)]
+    assert [(event["taken_by"], event["cause"], event["lost"]) for event in lost] == [(7, cause.value, 7)]
     assert math.isclose(lost[0]["share"], 1 - math.exp(-5) if cause is Cause.DECAY else 1.0)
     assert found.figures[f"{cause.value}_largest"][0] == 1.0
-    assert found.figures["distance_when_erased"] == (7.0,)
+    assert found.figures["distance_when_lost"] == (7.0,)
 
 
 def test_what_nobody_touches_stays_readable() -> None:
