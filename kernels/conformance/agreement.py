@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from archsearch.kernels.conformance.inputs import Difficulty, Inputs, losing
+from archsearch.kernels.conformance.inputs import Difficulty, Inputs, losing, smooth
 from archsearch.kernels.conformance.sensitivity import Sensitivity
 from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, token_loop
 from archsearch.kernels.conformance.verdict import Verdict, worst
@@ -28,6 +28,7 @@ def chunk_matches_token_loop(setting: Setting) -> Verdict:
         verdicts += _judged(setting, easy, "easy inputs", setting.chunk_sizes, hard=False)
     if setting.form.decay_kind == "channel":
         lost = losing(setting.form, easy, range(LOST_FROM, setting.shape.tokens, LOST_EVERY))
+        lost = smooth(setting.form, lost)
         where = f"easy inputs, a channel lost every {LOST_EVERY} tokens"
         verdicts += _judged(setting, lost, where, setting.chunk_sizes[:1], hard=False)
     return worst(NAME, verdicts)

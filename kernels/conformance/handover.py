@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 
 from archsearch.dsl import Kind
-from archsearch.kernels.conformance.inputs import Inputs
+from archsearch.kernels.conformance.inputs import Inputs, smooth
 from archsearch.kernels.conformance.sensitivity import agreeing
 from archsearch.kernels.conformance.setting import Outcome, Setting, compare, differentiate, forward
 from archsearch.kernels.conformance.verdict import Verdict, worst
@@ -63,23 +63,28 @@ def packed_equals_separate(setting: Setting) -> Verdict:
     """Sequences packed with cu_seqlens, empty ones among them, give their own values and gradients."""
     name, chunk = "packed_equals_separate", setting.chunk_sizes[0]
     lengths = [0, chunk + 3, 1, 0, 2 * chunk, 0]
+    ends = list(pairwise(accumulate(lengths, initial=0)))
     packed = setting.inputs(replace(setting.shape, batch=1, tokens=sum(lengths)))
     states = setting.inputs(replace(setting.shape, batch=len(lengths), tokens=1))
-    inputs = replace(packed, initial_state=states.initial_state, state_slope=states.state_slope)
+    pieces = [
+        smooth(
+            setting.form,
+            replace(
+                packed.tokens(start, end),
+                initial_state=states.initial_state[n : n + 1],
+                state_slope=states.state_slope[n : n + 1],
+            ),
+        )
+        for n, (start, end) in enumerate(ends)
+    ]
+    slopes = torch.cat([piece.output_slope for piece in pieces], dim=1)
+    inputs = replace(packed, initial_state=states.initial_state, state_slope=states.state_slope, output_slope=slopes)
     offsets = torch.tensor([0, *lengths], device=setting.device).cumsum(0)
     found = differentiate(setting.compiled(), inputs, cu_seqlens=offsets)
     verdicts: list[Verdict] = []
-    start = 0
-    for n, length in enumerate(lengths):
-        own = slice(n, n + 1)
-        single = replace(
-            inputs.tokens(start, start + length),
-            initial_state=inputs.initial_state[own],
-            state_slope=inputs.state_slope[own],
-        )
-        cut = _cut(found, start, start + length, own)
-        verdicts += agreeing(setting, name, cut, single, f"sequence {n} of lengths {lengths}")
-        start += length
+    for n, (start, end) in enumerate(ends):
+        cut = _cut(found, start, end, slice(n, n + 1))
+        verdicts += agreeing(setting, name, cut, pieces[n], f"sequence {n} of lengths {lengths}")
     return worst(name, verdicts)
 
 

@@ -12,9 +12,11 @@ import torch
 from archsearch.dsl import Kind, Operand, Rule
 from archsearch.dsl.primitives import Decay
 from archsearch.errors import RuleError
+from archsearch.kernels.conformance.inputs import smooth
 from archsearch.kernels.conformance.sensitivity import Sensitivity
 from archsearch.kernels.conformance.setting import Setting, compare, differentiate, token_loop
 from archsearch.kernels.conformance.verdict import Verdict, worst
+from archsearch.lowering import lower
 
 NAME = "limits_equal_the_named_rule"
 
@@ -34,6 +36,8 @@ def limits_equal_the_named_rule(setting: Setting) -> Verdict:
                 lambda name, tensor, fixed=fixed: torch.full_like(tensor, fixed[name]) if name in fixed else tensor
             )
             own = dataclasses.replace(limit, tensors={name: limit.tensors[name] for name in kept})
+            own = smooth(lower(named), own)
+            limit = dataclasses.replace(limit, output_slope=own.output_slope)
             expected = token_loop(named, own)
             found = differentiate(setting.compiled(), limit)
             shared = {name: gradient for name, gradient in found.gradients.items() if name in expected.gradients}
