@@ -15,8 +15,10 @@ from archsearch.kernels.normalising import widened
 from archsearch.kernels.reference import run
 from archsearch.lowering import NormalForm
 
-KINK = 2.0**-6
-"""Relative; four times what rounding an operand to bfloat16 does at most."""
+KINK = 2.0**-4
+"""Relative; rounding the operands to bfloat16 moves divisors of the named rules by up to 0.022 of their least, and
+kernels round what they make of them besides.
+"""
 
 COUNTED = 8.0
 """How much more than of anything else the initial state has in a normaliser's column: divisors then stand on both sides
