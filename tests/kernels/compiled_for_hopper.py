@@ -67,6 +67,8 @@ class Kernel:
             "shared memory": compiled.metadata.shared,
             "unwritten": len(machine_code.unwritten(machine_code.listing(compiled.asm["cubin"]))),
             "products": len(re.findall(r"warp_group_dot ", compiled.asm["ttgir"])),
+            "operations": len(re.findall(r"^ +(?:%\S+ = |tt\.|scf\.)", compiled.asm["ttir"], re.MULTILINE)),
+            "loads": len(re.findall(r" tt\.load ", compiled.asm["ttir"])),
         }
 
 
