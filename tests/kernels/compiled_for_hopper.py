@@ -15,7 +15,7 @@ from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.dsl import Kind
-from archsearch.kernels.triton import forms, launch, machine_code, setup
+from archsearch.kernels.triton import forms, launch, machine_code, product_tiles, setup
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
@@ -37,8 +37,8 @@ class Kernel:
         return self.compiled
 
     def compiled(self, *tensors: Any, **named: Any) -> None:
-        """Note the largest number of products in flight inside a loop, the shared memory, and what reads of uniform
-        registers come before any write.
+        """Note the largest number of products in flight inside a loop, the shared memory, what reads of uniform
+        registers come before any write, and what products have lost a tile.
         """
         options = {name: named.pop(name) for name in ("num_warps", "num_stages", "maxnreg") if name in named}
         given = dict(zip(self.function.arg_names, tensors, strict=False)) | named
@@ -60,12 +60,14 @@ class Kernel:
         source = ASTSource(self.function, types, constants, attributes)
         compiled = cast(Any, triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options))
         pending = [int(number) for number in re.findall(r"pendings = (\d+)", compiled.asm["ttgir"])]
+        listing = machine_code.listing(compiled.asm["cubin"])
         name = self.function.__name__ + "".join(f" {flag}" for flag in ("PIECES", "SAVE") if given.get(flag))
         FOUND[name] = {
             **resources(compiled.asm["cubin"]),
             "in flight": max(pending, default=0),
             "shared memory": compiled.metadata.shared,
-            "unwritten": len(machine_code.unwritten(machine_code.listing(compiled.asm["cubin"]))),
+            "unwritten": len(machine_code.unwritten(listing)),
+            "lost": len(product_tiles.lost(listing)),
             "products": len(re.findall(r"warp_group_dot ", compiled.asm["ttgir"])),
             "operations": len(re.findall(r"^ +(?:%\S+ = |tt\.|scf\.)", compiled.asm["ttir"], re.MULTILINE)),
             "loads": len(re.findall(r" tt\.load ", compiled.asm["ttir"])),
