@@ -15,6 +15,7 @@ from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.dsl import Kind
+from archsearch.kernels.conformance.made_up import RULES
 from archsearch.kernels.triton import forms, launch, machine_code, product_tiles, setup
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
@@ -95,8 +96,8 @@ class Module:
 
 
 def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int) -> None:
-    """Both passes of a rule of the zoo at K = `keys` and V = `values` in bfloat16."""
-    form = lower(rules[name])
+    """Both passes of a rule of the zoo, or a made-up one, at K = `keys` and V = `values` in bfloat16."""
+    form = lower(next((rule for rule in RULES if rule.name == name), None) or rules[name])
     load = setup.modules.load
 
     def replaced(name: str, text: str) -> Any:

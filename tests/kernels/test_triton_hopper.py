@@ -91,3 +91,10 @@ def test_a_tile_that_the_assembler_loses_is_seen_and_moved() -> None:
     for seen in ("unwritten", "lost"):
         assert {name for name, kernel in lost.items() if kernel[seen]} == {"gradients"}
         assert [name for name, kernel in moved.items() if kernel[seen]] == []
+
+
+@pytest.mark.parametrize("rule", ["joint_per_channel", "signed_between"])
+def test_no_tile_is_lost_where_a_token_has_more_than_two_rows(rule: str) -> None:
+    found = compiled(rule, 2, 64, widths=(60, 100))["gradients_strong"]
+    assert found["products"] > 0
+    assert found["unwritten"] == found["lost"] == 0, found
