@@ -18,6 +18,7 @@ _PLACE = re.compile(r"gdesc\[UR(\d+)\]")
 _LABEL = re.compile(r"`\((\.L\w+)\)")
 _FRAME = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")
 _LOADED = ("c[", "[", "SR_", "desc[")
+_XOR = ("URZ, 0x3c, !UPT", "RZ, 0x3c, !PT")
 _CUT = re.compile(r"\b(?:0xe|0x3fff)$")
 _UNKNOWN, _VARIES, _NO_ADDRESS, _NO_PLACE = 1, 2, 4, 8
 _CONSTANT = _NO_ADDRESS | _NO_PLACE
@@ -128,9 +129,28 @@ def _blocks(text: str) -> dict[str, _Block]:
         step = _step(operation, rest.strip())
         if step is not None:
             block.steps.append(step)
+            if operation.startswith(("ULOP3.LUT", "LOP3.LUT")) and rest.strip().endswith(_XOR):
+                _exchange(block.steps)
     for block in blocks.values():
         block.next = [after for after in block.next if after in blocks]
     return blocks
+
+
+def _exchange(steps: list[_Step]) -> None:
+    """Two registers that change places by three exclusive ors, each of the two of them, do so at once."""
+    last = steps[-1]
+    pair = set(last.reads[0])
+    if len(pair) != 2 or not pair.issuperset(last.writes):
+        return
+    places = [place for place, step in enumerate(steps) if pair.intersection(step.writes)][-3:]
+    three = [steps[place] for place in places]
+    one = last.writes[0]
+    (other,) = pair - {one}
+    if [step.writes for step in three] == [(one,), (other,), (one,)] and all(
+        set(step.reads[0]) == pair for step in three
+    ):
+        del steps[places[2]], steps[places[1]], steps[places[0]]
+        steps.append(_Step("exchange", (one, other), ((other,), (one,))))
 
 
 def _step(operation: str, rest: str) -> _Step | None:

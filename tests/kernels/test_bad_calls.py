@@ -249,7 +249,7 @@ MESSAGES: dict[str, tuple[type[ArchsearchError], Callable[..., Any], str]] = {
     ),
     "a step with all tokens": (
         OperandError,
-        lambda _: step(**draw(lower(GDN), SHAPE).tensors),
+        lambda _: step(GDN, **draw(lower(GDN), SHAPE).tensors),
         "step takes one token: operand 'g' must have shape [B, HV], without T; got [1, 6, 4]",
     ),
     "a step with other widths": (

@@ -24,6 +24,11 @@ LISTING = """
 """
 PRODUCT = "HGMMA.64x32x16.F32.BF16 R24, R92, gdesc[UR8].tnspB, R24"
 """Takes its right tile from UR10 and UR11."""
+SWAP = "".join(
+    f"ULOP3.LUT {to}, UR10, UR11, URZ, 0x3c, !UPT ;\n        /*0099*/                   "
+    for to in ("UR10", "UR11", "UR10")
+)
+"""UR10 and UR11 change places."""
 
 
 def listing(*, product: str = PRODUCT, behind: str = "NOP", before: str = "") -> str:
@@ -41,6 +46,7 @@ def listing(*, product: str = PRODUCT, behind: str = "NOP", before: str = "") ->
         listing(before="UIADD3.X UR11, URZ, -0x7fffffe0, URZ, UP0, !UPT"),
         listing(before="LDL R5, [R1+0x10] ;\n        /*0099*/                   R2UR UR10, R5"),
         listing(behind="UMOV UR12, UR14"),
+        listing(before=SWAP + SWAP.replace("R10", "R1x").replace("R11", "R10").replace("R1x", "R11") + "NOP"),
     ],
 )
 def test_a_tile_whose_place_is_made_of_an_address_is_not_lost(sound: str) -> None:
@@ -56,9 +62,19 @@ def test_a_tile_whose_place_is_made_of_an_address_is_not_lost(sound: str) -> Non
         listing(before="UIADD3 UR10, UP0, UR20, 0x40, URZ"),
         listing(before="LDL R5, [R1+0x14] ;\n        /*0099*/                   R2UR UR10, R5"),
         listing(behind="UMOV UR10, UR14"),
+        listing(before=SWAP + "NOP"),
         listing(product="HGMMA.64x32x16.F32.BF16 R24, gdesc[UR8].tnspB, R24"),
     ],
-    ids=["pointer", "strides", "address not cut", "unwritten", "other memory", "overwritten in the loop", "left tile"],
+    ids=[
+        "pointer",
+        "strides",
+        "address not cut",
+        "unwritten",
+        "other memory",
+        "overwritten in the loop",
+        "exchanged",
+        "left tile",
+    ],
 )
 def test_a_tile_that_is_taken_from_anything_else_is_found(faulty: str) -> None:
     (found,) = product_tiles.lost(faulty)
