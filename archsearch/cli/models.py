@@ -21,7 +21,11 @@ def train(config: Config, overrides: Overrides = None) -> None:
 def export(
     source: Annotated[
         str,
-        typer.Argument(metavar="STUDY-OR-TRIAL", help="A study (its winner) or one of its trials.", show_default=False),
+        typer.Argument(
+            metavar="STUDY-OR-TRIAL",
+            help="A study (the winner of its finals, else its own) or a trial.",
+            show_default=False,
+        ),
     ],
     target: Annotated[str, typer.Argument(metavar="DIRECTORY", help="Where the module goes.", show_default=False)],
     *,
