@@ -178,6 +178,8 @@ def _step(operation: str, rest: str) -> _Step | None:
         return _Step(operation, (f"{kind}{first}", f"{kind}{first + 1}"), (reads, above), least)
     if ".64" in operation or ".WIDE" in operation:
         return _Step(operation, (f"{kind}{first}", f"{kind}{first + 1}"), (reads, reads), least | _VARIES)
+    if operation == "CS2R":
+        return _Step(operation, (f"{kind}{first}", f"{kind}{first + 1}"), (reads, reads), least)
     cuts = any(_CUT.fullmatch(source) for source in sources) and "SHF" not in operation
     return _Step(operation, (f"{kind}{first}",), (reads,), least, cuts)
 

@@ -29,6 +29,17 @@ SWAP = "".join(
     for to in ("UR10", "UR11", "UR10")
 )
 """UR10 and UR11 change places."""
+STRIDES = "\n        /*0099*/                   ".join(
+    (
+        "IMAD.WIDE.U32 R8, R2, R3, R6 ;",
+        "CS2R R8, SRZ ;",
+        "IADD3 R6, P0, R4, 0x2, RZ ;",
+        "IADD3.X R9, R9, 0x40000040, RZ, P0, !PT ;",
+        "R2UR UR10, R6 ;",
+        "R2UR UR11, R9",
+    )
+)
+"""A place two rows on: the carry is added to a zero that is half of a pair, where a pointer was."""
 
 
 def listing(*, product: str = PRODUCT, behind: str = "NOP", before: str = "") -> str:
@@ -45,6 +56,7 @@ def listing(*, product: str = PRODUCT, behind: str = "NOP", before: str = "") ->
         listing(before="UIADD3 UR10, UP0, UR10, 0x40, URZ"),
         listing(before="UIADD3.X UR11, URZ, -0x7fffffe0, URZ, UP0, !UPT"),
         listing(before="LDL R5, [R1+0x10] ;\n        /*0099*/                   R2UR UR10, R5"),
+        listing(before=STRIDES),
         listing(behind="UMOV UR12, UR14"),
         listing(before=SWAP + SWAP.replace("R10", "R1x").replace("R11", "R10").replace("R1x", "R11") + "NOP"),
     ],
