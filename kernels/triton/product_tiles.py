@@ -201,7 +201,7 @@ def _product(operation: str, rest: str, operands: list[str]) -> _Step:
 
 
 def _width(operation: str) -> int:
-    """How many registers an instruction writes."""
+    """How many registers an instruction writes, at most."""
     if ".128" in operation or operation.startswith(("LDSM", "HMMA")):
         return 4
     return 2 if ".64" in operation or ".WIDE" in operation or operation == _CLEARS else 1
