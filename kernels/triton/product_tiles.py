@@ -19,7 +19,10 @@ _LABEL = re.compile(r"`\((\.L\w+)\)")
 _FRAME = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")
 _LOADED = ("c[", "[", "SR_", "desc[")
 _XOR = ("URZ, 0x3c, !UPT", "RZ, 0x3c, !PT")
-_CUT = re.compile(r"\b(?:0xe|0x3fff)$")
+_IN_MEMORY = ("[", "desc[")
+_CUTS = (("SGXT.U32", "0xe"), ("LOP3.LUT", "0x3fff"))
+_CLEARS = "CS2R"
+"""Writes a pair, most often with zeros."""
 _UNKNOWN, _VARIES, _NO_ADDRESS, _NO_PLACE = 1, 2, 4, 8
 _CONSTANT = _NO_ADDRESS | _NO_PLACE
 _OTHER = _CONSTANT | _VARIES
@@ -32,7 +35,8 @@ _WINDOW = "SR_CgaCtaId"
 class _Step:
     """One instruction: the registers it writes, for each those it is made from, and what its other operands are.
 
-    `cuts`: it may cut an address to the bits of a place. `places`: of a product, low and high registers of its tiles.
+    `cuts`: it may cut an address to the bits of a place. `always`: under no condition. `places`: of a product, low and
+    high registers of its tiles.
     """
 
     text: str
@@ -40,6 +44,7 @@ class _Step:
     reads: tuple[tuple[str, ...], ...] = ()
     least: int = _CONSTANT
     cuts: bool = False
+    always: bool = True
     places: tuple[tuple[str, str], ...] = ()
 
 
@@ -68,7 +73,7 @@ def lost(text: str) -> list[str]:
                 waiting.append(after)
             elif _merged(entries[after], state):
                 waiting.append(after)
-    return [text for name in blocks if name in entries for text in _lost_in(blocks[name], dict(entries[name]))]
+    return [text for name, block in blocks.items() for text in _lost_in(block, dict(entries.get(name, {})))]
 
 
 def _lost_in(block: _Block, state: dict[str, int]) -> list[str]:
@@ -83,7 +88,7 @@ def _lost_in(block: _Block, state: dict[str, int]) -> list[str]:
 
 
 def _follow(step: _Step, state: dict[str, int]) -> None:
-    """An instruction's result is what any operand makes it."""
+    """An instruction's result is what any operand makes it, or what was there where it may not run."""
     values: list[int] = []
     for reads in step.reads:
         some, every = step.least, step.least
@@ -92,6 +97,8 @@ def _follow(step: _Step, state: dict[str, int]) -> None:
             some, every = some | value, every & value
         value = some & (_UNKNOWN | _VARIES) | every & _CONSTANT
         values.append(value & ~_NO_PLACE if step.cuts and not value & _NO_ADDRESS else value)
+    if not step.always:
+        values = [value | state.get(register, _UNWRITTEN) for register, value in zip(step.writes, values, strict=True)]
     state.update(zip(step.writes, values, strict=True))
 
 
@@ -128,6 +135,7 @@ def _blocks(text: str) -> dict[str, _Block]:
             continue
         step = _step(operation, rest.strip())
         if step is not None:
+            step.always = not condition
             block.steps.append(step)
             if operation.startswith(("ULOP3.LUT", "LOP3.LUT")) and rest.strip().endswith(_XOR):
                 _exchange(block.steps)
@@ -146,7 +154,7 @@ def _exchange(steps: list[_Step]) -> None:
     three = [steps[place] for place in places]
     one = last.writes[0]
     (other,) = pair - {one}
-    if [step.writes for step in three] == [(one,), (other,), (one,)] and all(
+    if [step.writes for step in three if step.always] == [(one,), (other,), (one,)] and all(
         set(step.reads[0]) == pair for step in three
     ):
         del steps[places[2]], steps[places[1]], steps[places[0]]
@@ -157,7 +165,7 @@ def _step(operation: str, rest: str) -> _Step | None:
     """What is followed of an instruction; None where that is nothing."""
     operands = rest.split(", ")
     if operation.startswith("HGMMA"):
-        return _Step(f"{operation} {rest}", places=_places(operands))
+        return _product(operation, rest, operands)
     if operation.startswith("STL"):
         return _moved(operation, _framed(rest), operands[-1], to_frame=True)
     if operation.startswith("LDL"):
@@ -166,20 +174,41 @@ def _step(operation: str, rest: str) -> _Step | None:
     target = _WHOLE.fullmatch(operands[place])
     if target is None:
         return None
-    kind, first = target[1], int(target[2])
     sources = operands[place + 1 :]
     least = _CONSTANT
     if any(source.startswith(_LOADED) for source in sources):
         least = _OTHER & ~_NO_ADDRESS if _WINDOW in rest else _OTHER
     given = [(bank, int(number)) for bank, number in _REGISTER.findall(", ".join(sources)) if number != "Z"]
-    reads = tuple(f"{bank}{number}" for bank, number in given)
+    if any(source.startswith(_IN_MEMORY) for source in sources):
+        given = []  # what lies at an address is none
+    writes = _beside(target[1], int(target[2]), _width(operation))
+    reads = [tuple(f"{bank}{number}" for bank, number in given)] * len(writes)
     if operation.startswith("UIADD3.64"):
-        above = tuple(f"{bank}{number + 1}" for bank, number in given)
-        return _Step(operation, (f"{kind}{first}", f"{kind}{first + 1}"), (reads, above), least)
-    if ".64" in operation or ".WIDE" in operation:
-        return _Step(operation, (f"{kind}{first}", f"{kind}{first + 1}"), (reads, reads), least | _VARIES)
-    cuts = any(_CUT.fullmatch(source) for source in sources) and "SHF" not in operation
-    return _Step(operation, (f"{kind}{first}",), (reads,), least, cuts)
+        reads[1] = tuple(f"{bank}{number + 1}" for bank, number in given)
+    elif len(writes) > 1 and operation != _CLEARS:
+        least |= _VARIES
+    cuts = any(operation.lstrip("U").startswith(cut) and bits in sources for cut, bits in _CUTS)
+    return _Step(operation, writes, tuple(reads), least, cuts)
+
+
+def _product(operation: str, rest: str, operands: list[str]) -> _Step:
+    """A product of a warp group: 64 rows of 128 threads' sums, in registers side by side."""
+    into = _WHOLE.fullmatch(operands[0])
+    columns = re.match(r"HGMMA\.64x(\d+)x", operation)
+    assert into is not None and columns is not None
+    sums = _beside(into[1], int(into[2]), int(columns[1]) // 2)
+    return _Step(f"{operation} {rest}", sums, ((),) * len(sums), _OTHER, places=_places(operands))
+
+
+def _width(operation: str) -> int:
+    """How many registers an instruction writes, at most."""
+    if ".128" in operation or operation.startswith(("LDSM", "HMMA")):
+        return 4
+    return 2 if ".64" in operation or ".WIDE" in operation or operation == _CLEARS else 1
+
+
+def _beside(bank: str, first: int, width: int) -> tuple[str, ...]:
+    return tuple(f"{bank}{first + place}" for place in range(width))
 
 
 def _framed(rest: str) -> int | None:
@@ -193,9 +222,8 @@ def _moved(operation: str, offset: int | None, operand: str, *, to_frame: bool) 
     register = _WHOLE.fullmatch(operand)
     if offset is None or register is None:
         return None
-    width = 4 if ".128" in operation else 2 if ".64" in operation else 1
-    kept = tuple(f"frame {offset + 4 * place}" for place in range(width))
-    held = tuple(f"R{int(register[2]) + place}" for place in range(width))
+    held = _beside("R", int(register[2]), _width(operation))
+    kept = tuple(f"frame {offset + 4 * place}" for place in range(len(held)))
     writes, reads = (kept, held) if to_frame else (held, kept)
     return _Step(operation, writes, tuple((read,) for read in reads))
 

@@ -20,7 +20,13 @@ from archsearch.kernels.triton import forms, launch, machine_code, product_tiles
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
-NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64"}
+NAMES = {
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+}
 FOUND: dict[str, dict[str, int]] = {}
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 PROCESSORS = 132
@@ -95,8 +101,18 @@ class Module:
         return Kernel(getattr(self.module, name))
 
 
-def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int) -> None:
-    """Both passes of a rule of the zoo, or a made-up one, at K = `keys` and V = `values` in bfloat16."""
+def main(
+    name: str,
+    batch: int,
+    tokens: int,
+    heads: int,
+    keys: int,
+    values: int,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    chunk: int = 0,
+) -> None:
+    """Both passes of a rule of the zoo, or a made-up one, at K = `keys` and V = `values`; chunk 0: the plan's."""
     form = lower(next((rule for rule in RULES if rule.name == name), None) or rules[name])
     load = setup.modules.load
 
@@ -113,8 +129,8 @@ def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int)
     for operand in form.operands:
         wide = operand.kind in (Kind.GATE, Kind.LOG_DECAY)
         shape = [extents[dim] for dim in operand.shape.strip("[]").split(", ")]
-        tensors.append(torch.empty(shape, dtype=torch.float32 if wide else torch.bfloat16, device="meta"))
-    made = setup.setup_of(forms.key(form), tensors, None, None, 0)
+        tensors.append(torch.empty(shape, dtype=torch.float32 if wide else dtype, device="meta"))
+    made = setup.setup_of(forms.key(form), tensors, None, None, chunk)
     output, state, kept = launch.forward(made, tensors, None, None, 1.0, keep=True)
     launch.forward(made, tensors, None, None, 1.0, keep=False)
     launch.backward(made, tensors, None, None, kept, output, state, 1.0)
@@ -122,8 +138,9 @@ def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int)
 
 
 if __name__ == "__main__":
-    for given in sys.argv[7:]:
+    for given in sys.argv[9:]:
         place, _, value = given.partition("=")
         kernel, _, name = place.partition(".")
         FORCED[kernel, name] = int(value)
-    main(sys.argv[1], *(int(number) for number in sys.argv[2:7]))
+    kind = next(kind for kind, name in NAMES.items() if name == sys.argv[7])
+    main(sys.argv[1], *(int(number) for number in sys.argv[2:7]), dtype=kind, chunk=int(sys.argv[8]))

@@ -24,11 +24,26 @@ LISTING = """
 """
 PRODUCT = "HGMMA.64x32x16.F32.BF16 R24, R92, gdesc[UR8].tnspB, R24"
 """Takes its right tile from UR10 and UR11."""
-SWAP = "".join(
-    f"ULOP3.LUT {to}, UR10, UR11, URZ, 0x3c, !UPT ;\n        /*0099*/                   "
-    for to in ("UR10", "UR11", "UR10")
-)
+
+
+def several(*instructions: str) -> str:
+    """Instructions one after another."""
+    return " ;\n        /*0099*/                   ".join(instructions)
+
+
+SWAP = several(*(f"ULOP3.LUT {to}, UR10, UR11, URZ, 0x3c, !UPT" for to in ("UR10", "UR11", "UR10")))
 """UR10 and UR11 change places."""
+BACK = several(*(f"ULOP3.LUT {to}, UR11, UR10, URZ, 0x3c, !UPT" for to in ("UR11", "UR10", "UR11")))
+"""And again."""
+STRIDES = several(
+    "IMAD.WIDE.U32 R8, R2, R3, R6",
+    "CS2R R8, SRZ",
+    "IADD3 R6, P0, R4, 0x2, RZ",
+    "IADD3.X R9, R9, 0x40000040, RZ, P0, !PT",
+    "R2UR UR10, R6",
+    "R2UR UR11, R9",
+)
+"""A place 32 bytes on: the carry is added to a zero that is half of a pair, where half of a pointer was."""
 
 
 def listing(*, product: str = PRODUCT, behind: str = "NOP", before: str = "") -> str:
@@ -44,9 +59,10 @@ def listing(*, product: str = PRODUCT, behind: str = "NOP", before: str = "") ->
         listing(before="UIADD3.64 UR10, UR10, 0x40, URZ"),
         listing(before="UIADD3 UR10, UP0, UR10, 0x40, URZ"),
         listing(before="UIADD3.X UR11, URZ, -0x7fffffe0, URZ, UP0, !UPT"),
-        listing(before="LDL R5, [R1+0x10] ;\n        /*0099*/                   R2UR UR10, R5"),
+        listing(before=several("LDL R5, [R1+0x10]", "R2UR UR10, R5")),
+        listing(before=STRIDES),
         listing(behind="UMOV UR12, UR14"),
-        listing(before=SWAP + SWAP.replace("R10", "R1x").replace("R11", "R10").replace("R1x", "R11") + "NOP"),
+        listing(before=several(SWAP, BACK)),
     ],
 )
 def test_a_tile_whose_place_is_made_of_an_address_is_not_lost(sound: str) -> None:
@@ -60,9 +76,15 @@ def test_a_tile_whose_place_is_made_of_an_address_is_not_lost(sound: str) -> Non
         listing(before="UIADD3.X UR11, UR15, -0x7fffffe0, URZ, UP0, !UPT"),
         listing(before="UMOV UR10, UR6"),
         listing(before="UIADD3 UR10, UP0, UR20, 0x40, URZ"),
-        listing(before="LDL R5, [R1+0x14] ;\n        /*0099*/                   R2UR UR10, R5"),
+        listing(before=several("LDL R5, [R1+0x14]", "R2UR UR10, R5")),
         listing(behind="UMOV UR10, UR14"),
-        listing(before=SWAP + "NOP"),
+        listing(before=SWAP),
+        listing(before="UIADD3 UR10, UR6, 0xe, URZ"),
+        listing(before=several("UMOV UR10, UR14", "@P0 USGXT.U32 UR10, UR7, 0xe")),
+        listing(before=several("MOV R5, UR6", "LDS R5, [R5]", "SGXT.U32 R5, R5, 0xe", "R2UR UR10, R5")),
+        listing(before=several("MOV R7, R4", "LDG.E.128 R4, desc[UR14][R2.64]", "R2UR UR10, R7")),
+        listing(before="MOV R39, R4", behind="R2UR UR10, R39"),
+        listing(before=several("EXIT", "NOP")),
         listing(product="HGMMA.64x32x16.F32.BF16 R24, gdesc[UR8].tnspB, R24"),
     ],
     ids=[
@@ -73,6 +95,12 @@ def test_a_tile_whose_place_is_made_of_an_address_is_not_lost(sound: str) -> Non
         "other memory",
         "overwritten in the loop",
         "exchanged",
+        "address added to",
+        "cut on a condition",
+        "loaded",
+        "last of four loaded",
+        "last of the sums",
+        "no path",
         "left tile",
     ],
 )
