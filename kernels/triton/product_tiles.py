@@ -217,15 +217,14 @@ def _framed(rest: str) -> int | None:
     return None if found is None else int(found[1] or "0", 16)
 
 
-def _moved(operation: str, offset: int | None, operand: str, *, to_frame: bool) -> _Step | None:
-    """Registers to a thread's own memory or from there."""
-    register = _WHOLE.fullmatch(operand)
-    if offset is None or register is None:
-        return None
-    held = _beside("R", int(register[2]), _width(operation))
-    kept = tuple(f"frame {offset + 4 * place}" for place in range(len(held)))
+def _moved(operation: str, offset: int | None, operand: str, *, to_frame: bool) -> _Step:
+    """Registers, or zeros, to a thread's own memory or registers from there."""
+    register, places = _WHOLE.fullmatch(operand), range(_width(operation))
+    held = [() if register is None else (f"R{int(register[2]) + place}",) for place in places]
+    kept = [() if offset is None else (f"frame {offset + 4 * place}",) for place in places]
     writes, reads = (kept, held) if to_frame else (held, kept)
-    return _Step(operation, writes, tuple((read,) for read in reads))
+    least = _CONSTANT if to_frame or offset is not None else _OTHER
+    return _Step(operation, sum(writes, ()), tuple(reads) if any(writes) else (), least)
 
 
 def _places(operands: list[str]) -> tuple[tuple[str, str], ...]:
