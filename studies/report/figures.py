@@ -48,12 +48,15 @@ def _axis(name: str, *, log: bool = False) -> Axis:
 
 
 def trade_off(evidence: Evidence) -> list[Section]:
-    """The first two objectives against each other; nothing where there is one."""
+    """The first objective against each other one; nothing where there is one alone."""
     names = list(evidence.objectives)
-    complete = evidence.judged
-    if len(names) < 2 or not complete:
+    if len(names) < 2 or not evidence.judged:
         return []
-    across, up = names[0], names[1]
+    return [Section("Trade-off", [_trade_off(evidence, names[0], up) for up in names[1:]])]
+
+
+def _trade_off(evidence: Evidence, across: str, up: str) -> Figure:
+    complete = evidence.judged
     palette = _palette(evidence)
     tones = palette.tones
     marks = [
@@ -71,9 +74,9 @@ def trade_off(evidence: Evidence) -> list[Section]:
     )
     caption = (
         f"Every complete trial, of a structure its best rate; better is {ways}. The dashed line joins the front: "
-        f"trials that no other beats in {'both' if len(names) == 2 else 'all objectives'}."
+        f"trials that no other beats in {'both' if len(evidence.objectives) == 2 else 'all objectives'}."
     )
-    return [Section("Trade-off", [Figure(drawing, caption)])]
+    return Figure(drawing, caption)
 
 
 def _hint(evidence: Evidence, row: Row) -> str:

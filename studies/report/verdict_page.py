@@ -14,7 +14,7 @@ from archsearch.studies.evidence.comparison import Interval, Judgement, Word
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
 from archsearch.studies.evidence.pareto import Place, places
 from archsearch.studies.evidence.rows import Evidence
-from archsearch.studies.evidence.wording import is_share, shown, spoken
+from archsearch.studies.evidence.wording import is_share, shown, spoken, within
 from archsearch.studies.report.caveats import NO_AA, difference_words, warnings
 from archsearch.studies.tasks.direction import Direction
 
@@ -46,7 +46,7 @@ def summary(concluded: Conclusions, objective: str) -> str:
     """`Recall: x wins; kda loses; 2 tie, 1 undecided.`"""
     family = concluded.judgements[objective]
     named = [
-        f"{' and '.join(names)} {verb if len(names) == 1 else verb.removesuffix('s')}"
+        _named(names, verb)
         for word, verb in ((Word.WIN, "wins"), (Word.LOSS, "loses"))
         if (names := [judgement.name for judgement in family if judgement.word is word])
     ]
@@ -54,6 +54,14 @@ def summary(concluded: Conclusions, objective: str) -> str:
     others = [f"{count} {word.value}" for word, count in counts.items() if count]
     said = "; ".join([*named, *([", ".join(others)] if others else [])])
     return f"{spoken(objective).capitalize()}: {said or 'nobody else entered'}."
+
+
+def _named(names: Sequence[str], verb: str) -> str:
+    """`x wins`, `x and y win`, `3 win (x; y; z)`: names have commas of their own."""
+    if len(names) == 1:
+        return f"{names[0]} {verb}"
+    plural = verb.removesuffix("s")
+    return f"{' and '.join(names)} {plural}" if len(names) == 2 else f"{len(names)} {plural} ({'; '.join(names)})"
 
 
 def verdict_table(evidence: Evidence, concluded: Conclusions, objective: str) -> Table:
@@ -79,6 +87,7 @@ def verdict_table(evidence: Evidence, concluded: Conclusions, objective: str) ->
         Column("searched", "search", digits=digits, percent=share, quiet=True, aside=True),
         Column("median", "median difference", digits=digits, points=share, aside=True),
         Column("deviation", "deviation over seeds", digits=digits, points=share, aside=True),
+        Column("each", f"each seed{', %' if share else ''}", aside=True, wide=True),
         Column("band", "band", digits=digits, points=share, aside=True),
         Column("role", "role", aside=True),
     ]
@@ -111,6 +120,7 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "half": None if mean is None else _finite(mean.high - mean.mean),
         "seeds": 0 if mean is None else mean.n,
         "searched": standing.scores.get(objective),
+        "each": _each(standing, objective),
     }
     if judgement is None:
         return {**row, "verdict": "baseline"}
@@ -127,6 +137,14 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "band": judgement.band,
         "reason": judgement.reason,
     }
+
+
+def _each(standing: Standing, objective: str) -> str | None:
+    """What every seed reached, by rising seed: means hide seeds of two kinds."""
+    rows = sorted(standing.complete, key=lambda row: row.seed or 0)
+    share = is_share(objective)
+    values = [f"{100 * row.values[objective]:.1f}" if share else f"{row.values[objective]:.3f}" for row in rows]
+    return " ".join(values) or None
 
 
 def _rate(standing: Standing) -> float | None:
@@ -182,7 +200,7 @@ def _choice(evidence: Evidence, concluded: Conclusions) -> list[Section]:
     blocks: list[Block] = []
     for objective in evidence.objectives:
         bars = [
-            Bar(s.name, mean.mean, mean.low, mean.high, _ink(s), s.role.value, s.scores.get(objective))
+            Bar(s.name, mean.mean, *_bounds(objective, mean), _ink(s), s.role.value, s.scores.get(objective))
             for s in concluded.standings.values()
             if (mean := s.means.get(objective)) is not None
         ]
@@ -196,7 +214,7 @@ def _choice(evidence: Evidence, concluded: Conclusions) -> list[Section]:
         )
         caption = (
             f"{spoken(objective).capitalize()}: grey rings are what the search measured on the one seed that it chose "
-            "by, on validation data; black is the mean over fresh seeds with its interval, on test data."
+            "by, on validation data; filled is the mean over fresh seeds with its interval, on test data."
         )
         blocks.append(Figure(drawing, caption))
     return [Section("Search and finals", blocks)] if blocks else []
@@ -207,12 +225,16 @@ def _ink(standing: Standing) -> str:
 
 
 def pareto_section(evidence: Evidence, concluded: Conclusions) -> list[Section]:
-    """The first two objectives against each other, each entrant with its intervals."""
+    """The first objective against each other one, each entrant with its intervals."""
     names = list(evidence.objectives)
     found = places(evidence, concluded)
     if len(names) < 2 or not found:
         return []
-    across, up = names[:2]
+    figures = [_front_figure(found, names[0], up, len(names)) for up in names[1:]]
+    return [Section("Trade-off on fresh seeds", [*figures, pareto_table(found, evidence.objectives)])]
+
+
+def _front_figure(found: Sequence[Place], across: str, up: str, objectives: int) -> Figure:
     marks = [_placed(place, across, up) for place in found]
     drawing = plot(
         Axis(spoken(across), percent=is_share(across)),
@@ -222,10 +244,10 @@ def pareto_section(evidence: Evidence, concluded: Conclusions) -> list[Section]:
     )
     caption = (
         "Means over fresh seeds with 95 % intervals of each mean. Filled: on the front, no other has better means in "
-        f"{'both' if len(names) == 2 else 'all objectives'}; rings: off it. Intervals of means overlap more than "
+        f"{'both' if objectives == 2 else 'all objectives'}; rings: off it. Intervals of means overlap more than "
         "paired differences do: the verdicts above count."
     )
-    return [Section("Trade-off on fresh seeds", [Figure(drawing, caption), pareto_table(found, evidence.objectives)])]
+    return Figure(drawing, caption)
 
 
 def _placed(place: Place, across: str, up: str) -> Mark:
@@ -239,13 +261,17 @@ def _placed(place: Place, across: str, up: str) -> Mark:
         place.name,
         hint,
         hollow=not place.on_front,
-        across=_ends(x),
-        up=_ends(y),
+        across=_ends(across, x),
+        up=_ends(up, y),
     )
 
 
-def _ends(interval: Interval) -> tuple[float, float] | None:
-    return (interval.low, interval.high) if math.isfinite(interval.low) else None
+def _ends(objective: str, interval: Interval) -> tuple[float, float] | None:
+    return _bounds(objective, interval) if math.isfinite(interval.low) else None
+
+
+def _bounds(objective: str, interval: Interval) -> tuple[float, float]:
+    return within(objective, interval.low), within(objective, interval.high)
 
 
 def pareto_table(found: Sequence[Place], objectives: Mapping[str, Direction]) -> Table:

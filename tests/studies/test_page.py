@@ -247,6 +247,25 @@ def test_finals_rank_with_intervals_and_verdicts() -> None:
     assert [line["is"] for line in budgets.rows] == ["reference", ""]
 
 
+def test_seeds_of_two_kinds_are_told_and_no_share_leaves_its_ends() -> None:
+    late = (1.0, 0.99, 1.0, 0.98, 1.0, 0.02)
+    found = finals([("gated_delta_net", (0.99, 1.0, 0.98, 1.0, 0.99, 1.0)), ("x (trial 1)", late)])
+    both = {"recall": Direction.MAXIMIZE, "bits_per_byte": Direction.MINIMIZE}
+    page = build_page(replace(found, objectives=both), [], "runs/x/finals")
+    said = words(part(page, "Verdicts against gated_delta_net"))
+    assert "between the seeds of one entrant: x (trial 1) 2.0 % to 100.0 %, median 99.5 %. Some seeds learn" in said
+    table, front = (next(t for t in page.tables if t.name == name) for name in ("verdicts_recall", "pareto"))
+    assert table.rows[1]["each"] == "100.0 99.0 100.0 98.0 100.0 2.0"
+    assert [line["recall_high"] for line in front.rows] == [1.0, 1.0]
+
+
+def test_many_winners_are_counted_and_told_apart() -> None:
+    names = ["x, y (trial 1)", "z (trial 2)", "w (trial 3)"]
+    page = build_page(finals([("gated_delta_net", BASE), *((name, BETTER) for name in names)]), [], "runs/x/finals")
+    said = words(part(page, "Verdicts against gated_delta_net"))
+    assert "Recall: 3 win (x, y (trial 1); z (trial 2); w (trial 3))." in said
+
+
 def test_verdicts_show_the_rate_that_each_entrant_came_with() -> None:
     found = finals([("gated_delta_net", BASE), ("x (trial 1)", BETTER)])
     rated = [replace(r, choices={**r.choices, RATE: "0.01"}, learning_rate=0.01 * r.number) for r in found.rows]
