@@ -20,6 +20,9 @@ from archsearch.studies.tasks.direction import Direction
 
 TONES = {Word.WIN: "tone1", Word.LOSS: "tone3", Word.TIE: "tone0", Word.UNDECIDED: "muted"}
 
+NAMED = 14
+"""Entrants whose names fit into one drawing; of more only those on the front are named."""
+
 READING = (
     "Each entrant was trained on the same fresh seeds as the baseline, which the search never used; a seed fixes both "
     "the initialisation and the order of the data. Differences are paired by seed; the interval is Student's t at "
@@ -87,7 +90,7 @@ def verdict_table(evidence: Evidence, concluded: Conclusions, objective: str) ->
         Column("searched", "search", digits=digits, percent=share, quiet=True, aside=True),
         Column("median", "median difference", digits=digits, points=share, aside=True),
         Column("deviation", "deviation over seeds", digits=digits, points=share, aside=True),
-        Column("each", f"each seed{', %' if share else ''}", aside=True, wide=True),
+        Column("each", "each seed", unit="%" if share else "", aside=True, wide=True),
         Column("band", "band", digits=digits, points=share, aside=True),
         Column("role", "role", aside=True),
     ]
@@ -235,7 +238,7 @@ def pareto_section(evidence: Evidence, concluded: Conclusions) -> list[Section]:
 
 
 def _front_figure(found: Sequence[Place], across: str, up: str, objectives: int) -> Figure:
-    marks = [_placed(place, across, up) for place in found]
+    marks = [_placed(place, across, up, named=place.on_front or len(found) <= NAMED) for place in found]
     drawing = plot(
         Axis(spoken(across), percent=is_share(across)),
         Axis(spoken(up), percent=is_share(up)),
@@ -250,7 +253,7 @@ def _front_figure(found: Sequence[Place], across: str, up: str, objectives: int)
     return Figure(drawing, caption)
 
 
-def _placed(place: Place, across: str, up: str) -> Mark:
+def _placed(place: Place, across: str, up: str, *, named: bool) -> Mark:
     x, y = place.values[across], place.values[up]
     tone = "tone0" if place.is_baseline else ("winner" if place.on_front else "muted")
     hint = f"{place.name}: {shown(across, x.mean)}, {shown(up, y.mean)}, {x.n} seeds"
@@ -258,7 +261,7 @@ def _placed(place: Place, across: str, up: str) -> Mark:
         x.mean,
         y.mean,
         tone,
-        place.name,
+        place.name if named else "",
         hint,
         hollow=not place.on_front,
         across=_ends(across, x),

@@ -189,6 +189,13 @@ def test_differences_of_shares_are_points() -> None:
     assert fitted(Axis("x", points=True), [0.0, 0.02], 0, 1).label(0.02) == "2"
 
 
+def test_ticks_are_written_as_they_are() -> None:
+    scale = fitted(Axis("bits per byte"), [2.22, 2.31], 0, 1)
+    assert [scale.label(tick) for tick in scale.ticks()] == ["2.22", "2.24", "2.26", "2.28", "2.3"]
+    scale = fitted(Axis("bits per byte"), [2.22, 2.315], 0, 1)
+    assert [scale.label(tick) for tick in scale.ticks()] == ["2.225", "2.25", "2.275", "2.3"]
+
+
 def test_a_long_name_keeps_its_end() -> None:
     assert shortened("short (trial 1)", 36) == "short (trial 1)"
     said = shortened("channel decay, learned erase, learned residual (trial 15)", 36)

@@ -259,6 +259,15 @@ def test_seeds_of_two_kinds_are_told_and_no_share_leaves_its_ends() -> None:
     assert [line["recall_high"] for line in front.rows] == [1.0, 1.0]
 
 
+def test_of_many_entrants_only_those_on_the_front_are_named_in_a_drawing() -> None:
+    both = {"recall": Direction.MAXIMIZE, "bits_per_byte": Direction.MINIMIZE}
+    for count, seen in ((14, True), (15, False)):
+        found = finals([(f"entrant {i}", tuple(0.1 + 0.05 * i + value for value in BASE)) for i in range(count)])
+        section = part(build_page(replace(found, objectives=both), [], "runs/x"), "Trade-off on fresh seeds")
+        drawing = section.split("<table")[0]
+        assert f">entrant {count - 1}</text>" in drawing and (">entrant 3</text>" in drawing) == seen
+
+
 def test_many_winners_are_counted_and_told_apart() -> None:
     names = ["x, y (trial 1)", "z (trial 2)", "w (trial 3)"]
     page = build_page(finals([("gated_delta_net", BASE), *((name, BETTER) for name in names)]), [], "runs/x/finals")
