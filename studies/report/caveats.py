@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from archsearch.report.words import counted
 from archsearch.studies.evidence.aa import Outcome as Drawn
 from archsearch.studies.evidence.conclusions import Conclusions
 from archsearch.studies.evidence.findings import rates_differ
@@ -22,6 +23,9 @@ NO_AA = (
     "archsearch study aa DIRECTORY, or studies/configs/aa.yaml."
 )
 
+FEW_DOCUMENTS = 10
+"""Below it a percentile interval of nominal 95 % covers less than 90 %."""
+
 SHOWN_APART = 4
 """Entrants that a warning about their seeds names."""
 
@@ -32,12 +36,12 @@ OWN_RATES = (
 
 
 def warnings(evidence: Evidence, concluded: Conclusions | None = None) -> list[str]:
-    """Why a difference may mean less than it seems: nothing is learned yet, some seeds have learned and others not, or
-    rates were not searched with equal care.
+    """Why a difference may mean less than it seems: nothing is learned yet, some seeds have learned and others not,
+    few documents were read, or rates were not searched with equal care.
 
     Budgets that are not equal are told of beside their table, by `matched_page.unequal`.
     """
-    apart = [] if concluded is None else _seeds_apart(evidence, concluded)
+    apart = [] if concluded is None else [*_seeds_apart(evidence, concluded), *_few_documents(evidence)]
     return [*_unlearned(evidence, concluded), *apart, *([OWN_RATES] if rates_differ(evidence) else [])]
 
 
@@ -75,6 +79,20 @@ def _seeds_apart(evidence: Evidence, concluded: Conclusions) -> list[str]:
                 f"{spoken(name).capitalize()} differs by more than 10 points between the seeds of one entrant: "
                 f"{'; '.join(found[:SHOWN_APART])}{more}. Some seeds learn it late or not at all, and a mean with its "
                 "interval describes neither kind: read each seed (More)."
+            )
+    return said
+
+
+def _few_documents(evidence: Evidence) -> list[str]:
+    """The objectives that are judged on so few documents that resampling them covers too little."""
+    said: list[str] = []
+    for task, record in evidence.plan.get("tasks", {}).items():
+        counts = {len(row.details.get("documents", {}).get(task, ())) for row in evidence.rows}
+        most = max(counts, default=0)
+        if 0 < most < FEW_DOCUMENTS:
+            said.append(
+                f"{spoken(record['objective']).capitalize()} is of {counted(most, 'document')}: that few, drawn again, "
+                "show too little of how others would differ, so a verdict is of these."
             )
     return said
 

@@ -268,6 +268,15 @@ def test_of_many_entrants_only_those_on_the_front_are_named_in_a_drawing() -> No
         assert f">entrant {count - 1}</text>" in drawing and (">entrant 3</text>" in drawing) == seen
 
 
+@pytest.mark.parametrize(("count", "warned"), [(3, True), (10, False)])
+def test_a_verdict_on_few_documents_is_said_to_be_of_these(count: int, warned: bool) -> None:
+    found = finals([("gated_delta_net", BASE), ("x (trial 1)", BETTER)])
+    kept = {"documents": {"mqar": [[f"16/{i}", 1, 0.5] for i in range(count)]}}
+    rows = [replace(r, details={**r.details, **kept}) for r in found.rows]
+    said = words(part(build_page(replace(found, rows=rows), [], "runs/x"), "Verdicts against gated_delta_net"))
+    assert ("Recall is of 3 documents: that few" in said) == warned
+
+
 def test_many_winners_are_counted_and_told_apart() -> None:
     names = ["x, y (trial 1)", "z (trial 2)", "w (trial 3)"]
     page = build_page(finals([("gated_delta_net", BASE), *((name, BETTER) for name in names)]), [], "runs/x/finals")
