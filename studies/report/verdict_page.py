@@ -14,6 +14,7 @@ from archsearch.studies.evidence.comparison import Interval, Judgement, Word
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
 from archsearch.studies.evidence.pareto import Place, places
 from archsearch.studies.evidence.rows import Evidence
+from archsearch.studies.evidence.winner import winner_words
 from archsearch.studies.evidence.wording import is_share, shown, spoken, within
 from archsearch.studies.report.caveats import NO_AA, difference_words, warnings
 from archsearch.studies.tasks.direction import Direction
@@ -36,7 +37,9 @@ def verdict_sections(evidence: Evidence, concluded: Conclusions, aa: Sequence[st
     """The head of a report of finals: what is said, how far it can be trusted, the verdicts, how they are read. aa:
     what an A/A study says, its false winners first.
     """
-    blocks: list[Block] = [Text(summary(concluded, objective)) for objective in evidence.objectives]
+    leads = winner_words(evidence, concluded)
+    blocks: list[Block] = [] if leads is None else [Text(f"{leads}. An export takes this one.")]
+    blocks += [Text(summary(concluded, objective)) for objective in evidence.objectives]
     blocks.append(Text(aa[0], quiet=True) if aa else Text(NO_AA, warning=True))
     blocks += [Text(line, warning=True) for line in warnings(evidence, concluded)]
     for objective in evidence.objectives:

@@ -235,7 +235,12 @@ def test_finals_rank_with_intervals_and_verdicts() -> None:
     first, second, chance = table.rows
     assert (first["entrant"], first["verdict"], second["verdict"]) == ("x (trial 1)", "win", "baseline")
     assert chance == {"entrant": "chance", "mean": 0.1, "role": "reference"}
-    assert "Recall: x (trial 1) wins." in words(part(page, "Verdicts against gated_delta_net"))
+    said = words(part(page, "Verdicts against gated_delta_net"))
+    assert "Recall: x (trial 1) wins." in said
+    leads = (
+        "Winner of the finals on 6 fresh seeds: x (trial 1) (win in recall, against gated_delta_net). An export takes"
+    )
+    assert leads in said and leads not in words(build_page(replace(found, rows=found.rows[1:]), [], "runs/x").html())
     assert first["mean"] == pytest.approx(0.6025) and first["half"] == pytest.approx(
         2.5706 * stdev(BETTER) / 6**0.5, rel=1e-4
     )
