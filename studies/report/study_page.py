@@ -16,6 +16,7 @@ from archsearch.report.words import counted
 from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.conclusions import Conclusions, conclude
 from archsearch.studies.evidence.findings import wall_seconds
+from archsearch.studies.evidence.pareto import places
 from archsearch.studies.evidence.pool import FINALS_FOLDER
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.evidence.wording import is_share, shown, spoken
@@ -146,7 +147,7 @@ def _of_finals(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) ->
         *pareto_section(evidence, concluded),
         *speed_section(evidence, concluded),
         *swept_section(evidence, concluded, names_by_hash()),
-        *learning_curves(evidence),
+        *learning_curves(evidence, [place.name for place in places(evidence, concluded) if place.on_front]),
         *rules_section(rows, names_by_hash()),
     ]
 

@@ -273,6 +273,16 @@ def test_of_many_entrants_only_those_on_the_front_are_named_in_a_drawing() -> No
         assert f">entrant {count - 1}</text>" in drawing and (">entrant 3</text>" in drawing) == seen
 
 
+def test_more_mean_curves_than_colours_are_those_of_the_front() -> None:
+    both = {"recall": Direction.MAXIMIZE, "bits_per_byte": Direction.MINIMIZE}
+    for count, seen in ((8, True), (9, False)):
+        found = finals([(f"entrant {i}", tuple(0.1 + 0.05 * i + value for value in BASE)) for i in range(count)])
+        curves = part(build_page(replace(found, objectives=both), [], "runs/x"), "Learning curves")
+        assert f">entrant {count - 1}</text>" in curves and (">entrant 3</text>" in curves) == seen
+        assert ("Named: the means of those on the front" in curves) != seen
+    assert "Named: the means" not in part(build_page(*search(), "runs/x"), "Learning curves")
+
+
 @pytest.mark.parametrize(("count", "warned"), [(3, True), (10, False)])
 def test_a_verdict_on_few_documents_is_said_to_be_of_these(count: int, warned: bool) -> None:
     found = finals([("gated_delta_net", BASE), ("x (trial 1)", BETTER)])
