@@ -116,10 +116,13 @@ class LocalExecutor:
         self._busy, self._idle, self._came = [], [], []
 
     def _begin_groups(self) -> None:
-        """Start what came since the last look: trials of one structure together, evenly over the devices."""
+        """Start what came since the last look: trials of one structure together, parted only among devices that have
+        nothing to do. Two halves of a group on devices that are busy take the time of two groups.
+        """
         if not self._came:
             return
-        most = min(self._together, -(-len(self._came) // len(self._devices)))
+        idle = sum(self._load(device) == 0 for device in self._devices)
+        most = min(self._together, -(-len(self._came) // max(1, idle)))
         groups, self._came = gathered(self._came, most), []
         for group in groups:
             self._begin(group)

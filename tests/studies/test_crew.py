@@ -134,6 +134,20 @@ def executor() -> Any:
     workers.close()
 
 
+@pytest.mark.parametrize(("busy", "sizes"), [((), [2, 2]), ((0,), [4]), ((0, 1), [4])])
+def test_a_structure_is_parted_only_among_devices_that_have_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: Sequence[int], sizes: Sequence[int]
+) -> None:
+    begun: list[int] = []
+    workers = LocalExecutor(Resources(gpus=0.125, workers="local"), devices=2)
+    monkeypatch.setattr(LocalExecutor, "_load", lambda _, device: 4 * (device in busy))
+    monkeypatch.setattr(LocalExecutor, "_begin", lambda _, group: begun.append(len(group)))
+    for assignment in study(tmp_path, four()):
+        workers.start(assignment)
+    workers.departures(0.0)
+    assert begun == sizes
+
+
 def test_a_killed_process_loses_its_trials_and_nothing_else(tmp_path: Path, executor: LocalExecutor) -> None:
     slow = Grid(GRID.task, GRID.model, GRID.batch, 4000, 2, GRID.names, GRID.rates)
     first = study(tmp_path / "slow", four(grid=slow), slow)
