@@ -18,6 +18,7 @@ from archsearch.kernels.triton.channel.quads import (
     quad_rows,
     quad_turns,
     residual_tiles,
+    used_rows,
     weighed,
     woven,
     write_tiles,
@@ -74,7 +75,7 @@ def _now(form: NormalForm, role: str) -> list[list[str]]:
     """What decays, or grows, a row of each token and substep since the chunk's start, those of its own token too."""
     own, name = (left_before, "since") if role == "residual" else (left_behind, "grown")
     rows = range(len(form.rows))
-    used = [bool(row.residual if role == "residual" else row.write) for row in form.rows]
+    used = used_rows(form, role)
     filled = [[_times(f"{name}_{r}", own(form, s, r) if used[s] else "") for s in rows] for r in TOKENS]
     return [[*token, *[f"{name}_{r}"] * (span(form) - len(token))] for r, token in enumerate(filled)]
 

@@ -61,13 +61,25 @@ def place_of(form: NormalForm, s: int, role: str) -> int:
     return 0 if role == "residual" and row.previous else row.decays
 
 
-def left_between(form: NormalForm, r: int, first: int, last: int) -> str:
-    """What the decay points first .. last - 1 of token r leave; empty where there are none."""
+def used_rows(form: NormalForm, role: str) -> list[bool]:
+    """Whether the row of each substep has a residual, or a write."""
+    return [bool(row.residual if role == "residual" else row.write) for row in form.rows]
+
+
+def decays_left(form: NormalForm, tokens: str, whole: str, first: int, last: int) -> str:
+    """What the decay points first .. last - 1 of tokens leave, which is `whole` where these are all; empty where there
+    are none. `tokens`: the names of the tokens, and of whether each is real.
+    """
     if first >= last:
         return ""
     if (first, last) == (0, len(form.decays)):
-        return f"left_{r}"
-    return f"tl.exp(log_between(token_{r}, here_{r}, head, channel, {pointers_of(form)}, {first}, {last}, HV, K))"
+        return whole
+    return f"tl.exp(log_between({tokens}, head, channel, {pointers_of(form)}, {first}, {last}, HV, K))"
+
+
+def left_between(form: NormalForm, r: int, first: int, last: int) -> str:
+    """The same of token r of every quad."""
+    return decays_left(form, f"token_{r}, here_{r}", f"left_{r}", first, last)
 
 
 def quad_decays(form: NormalForm) -> str:
