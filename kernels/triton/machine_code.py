@@ -24,7 +24,6 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?\s*([A-Z][\w.]*)\s*
 _REGISTERS = re.compile(r"(gdesc|desc)?\[?\bUR(\d+)\b(\.64)?")
 _MOVED = ("S2UR", "R2UR", "P2UR", "VOTEU", "REDUX", "CREDUX")
 _ONLY_READING = ("UTMA", "UBLKCP", "UBLKPF", "UBLKRED", "UCGABAR", "USETMAXREG")
-_PRODUCT = "HGMMA"
 _VERDICT = "sound places"
 
 
@@ -93,16 +92,7 @@ def _uses(operation: str, operands: list[str]) -> tuple[set[int], set[int]]:
             if uniform and place == 0:
                 writes |= set(range(first, first + written))
             elif kind == "gdesc":
-                reads |= _described(first, operation, operands[1:place])
+                reads |= {low + half for low in product_tiles.tiles(operands) for half in (0, 1)}
             else:
                 reads |= set(range(first, first + (2 if kind or pair else read)))
     return reads, writes
-
-
-def _described(first: int, operation: str, before: list[str]) -> set[int]:
-    """A product's tiles in shared memory, a pair of registers each: the right one, and the left one where registers do
-    not hold it.
-    """
-    assert operation.startswith(_PRODUCT)
-    held = any(re.fullmatch(r"R\d+", operand) for operand in before)
-    return {first + 2, first + 3} if held else set(range(first, first + 4))

@@ -8,6 +8,7 @@ along all paths to the products; one that has lost its place holds what somethin
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -27,6 +28,9 @@ _UNKNOWN, _VARIES, _NO_ADDRESS, _NO_PLACE = 1, 2, 4, 8
 _CONSTANT = _NO_ADDRESS | _NO_PLACE
 _OTHER = _CONSTANT | _VARIES
 _UNWRITTEN = _OTHER | _UNKNOWN
+"""What a register may hold, on any path, in bits: what nothing wrote; other than a constant; what is made from no
+address; what was not cut to the bits of a place.
+"""
 _WINDOW = "SR_CgaCtaId"
 """What every address in shared memory is made from."""
 
@@ -74,6 +78,18 @@ def lost(text: str) -> list[str]:
             elif _merged(entries[after], state):
                 waiting.append(after)
     return [text for name, block in blocks.items() for text in _lost_in(block, dict(entries.get(name, {})))]
+
+
+def tiles(operands: Sequence[str]) -> tuple[int, ...]:
+    """The first of the two uniform registers by which a product finds each of its tiles in shared memory: the right
+    one's, and before it the left one's where registers do not hold that.
+    """
+    at = next(place for place, operand in enumerate(operands) if _PLACE.match(operand))
+    found = _PLACE.match(operands[at])
+    assert found is not None
+    first = int(found[1])
+    held = any(re.fullmatch(r"R\d+", operand) for operand in operands[1:at])
+    return (first + 2,) if held else (first, first + 2)
 
 
 def _lost_in(block: _Block, state: dict[str, int]) -> list[str]:
@@ -197,7 +213,8 @@ def _product(operation: str, rest: str, operands: list[str]) -> _Step:
     columns = re.match(r"HGMMA\.64x(\d+)x", operation)
     assert into is not None and columns is not None
     sums = _beside(into[1], int(into[2]), int(columns[1]) // 2)
-    return _Step(f"{operation} {rest}", sums, ((),) * len(sums), _OTHER, places=_places(operands))
+    places = tuple((f"UR{first}", f"UR{first + 1}") for first in tiles(operands))
+    return _Step(f"{operation} {rest}", sums, ((),) * len(sums), _OTHER, places=places)
 
 
 def _width(operation: str) -> int:
@@ -225,13 +242,3 @@ def _moved(operation: str, offset: int | None, operand: str, *, to_frame: bool) 
     writes, reads = (kept, held) if to_frame else (held, kept)
     least = _CONSTANT if to_frame or offset is not None else _OTHER
     return _Step(operation, sum(writes, ()), tuple(reads) if any(writes) else (), least)
-
-
-def _places(operands: list[str]) -> tuple[tuple[str, str], ...]:
-    """The registers of a product's tiles: of the right one, and of the left one where registers do not hold it."""
-    at = next(place for place, operand in enumerate(operands) if _PLACE.match(operand))
-    found = _PLACE.match(operands[at])
-    assert found is not None
-    first = int(found[1])
-    held = any(re.fullmatch(r"R\d+", operand) for operand in operands[1:at])
-    return tuple((f"UR{low}", f"UR{low + 1}") for low in ([first + 2] if held else [first, first + 2]))
