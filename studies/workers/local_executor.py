@@ -116,10 +116,13 @@ class LocalExecutor:
         self._busy, self._idle, self._came = [], [], []
 
     def _begin_groups(self) -> None:
-        """Start what came since the last look: trials of one structure together, evenly over the devices."""
+        """Start what came since the last look: trials of one structure together, evenly over the devices that have
+        nothing to do; where each has something, apart they would only take longer."""
         if not self._came:
             return
-        most = min(self._together, -(-len(self._came) // len(self._devices)))
+        self._take_back()
+        at_rest = sum(not self._load(device) for device in self._devices)
+        most = min(self._together, -(-len(self._came) // max(1, at_rest)))
         groups, self._came = gathered(self._came, most), []
         for group in groups:
             self._begin(group)

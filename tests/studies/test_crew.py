@@ -7,6 +7,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from archsearch.studies.workers.body import TrainingBody
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.crew import gathered, work_together
 from archsearch.studies.workers.executor import Departure, Resources
-from archsearch.studies.workers.local_executor import LocalExecutor
+from archsearch.studies.workers.local_executor import LocalExecutor, _Worker
 from archsearch.studies.workers.node import CACHE
 
 GRID = Grid(
@@ -172,6 +174,45 @@ def test_a_hung_trial_is_killed_and_departs_no_more(tmp_path: Path, executor: Lo
     (lost,) = wait_for(executor, 1)
     assert lost.assignment.number == 0 and lost.cause.startswith("ProcessDied")
     assert executor.slots == min(4, os.cpu_count() or 1)
+
+
+class Idler:
+    """A process that takes what it is sent and does nothing."""
+
+    def kill(self) -> None:
+        pass
+
+    def join(self, seconds: float) -> None:
+        pass
+
+
+def test_a_structure_is_split_over_devices_that_have_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = LocalExecutor(Resources(gpus=1 / 16, workers="local"), devices=2)
+    ends: list[Connection] = []
+
+    def idler(device: int) -> _Worker:
+        ours, theirs = Pipe()
+        ends.append(theirs)
+        return _Worker(Idler(), ours, Pipe()[0], device)
+
+    monkeypatch.setattr(workers, "_new_worker", idler)
+    trials = study(tmp_path, [*four(), *four("simple_gla"), *four("simple_gla")])
+
+    def begun(first: int, last: int) -> list[tuple[int, list[int]]]:
+        before = len(workers._busy)
+        for trial in trials[first : last + 1]:
+            workers.start(trial)
+        workers.departures(0)
+        return [(worker.device, [each.number for each in worker.group]) for worker in workers._busy[before:]]
+
+    assert begun(0, 3) == [(0, [0, 1]), (1, [2, 3])], "both have nothing to do"
+    assert begun(4, 7) == [(0, [4, 5, 6, 7])], "each has something"
+    ends[1].send((True, ""))
+    assert [departure.assignment.number for departure in workers.departures(0)] == [2, 3]
+    assert begun(8, 11) == [(1, [8, 9, 10, 11])], "one has nothing"
+    workers.close()
 
 
 def test_the_grid_runs_as_a_study_and_in_a_plain_loop() -> None:
