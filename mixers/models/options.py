@@ -10,6 +10,7 @@ from archsearch.errors import ConfigError
 from archsearch.holes import is_hole
 from archsearch.mixers.layer.checks import LARGEST_RATIO, need
 from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
+from archsearch.typed_data import check_fields
 
 Entry = Literal["rule", "attention", "window", "mla", "mamba", "griffin", "conv"]
 ENTRIES = ("rule", "attention", "window", "mla", "mamba", "griffin", "conv")
@@ -63,6 +64,7 @@ class Model:
         need("model.dropout", self.dropout, "in [0, 1)", lambda x: 0 <= x < 1)
         need("model.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
         need("model.initial_std", self.initial_std, "> 0", lambda x: x > 0)
+        check_fields(self, "model", is_hole)
         entries = ENTRIES if is_hole(self.pattern) else self.pattern
         if not entries or any(not is_hole(entry) and entry not in ENTRIES for entry in entries):
             raise ConfigError(f"model.pattern must hold one or more of {', '.join(ENTRIES)}; got {self.pattern}")
