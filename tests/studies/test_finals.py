@@ -13,7 +13,7 @@ import pytest
 from archsearch.cli import main
 from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.report.tables import Table
-from archsearch.studies import commands
+from archsearch.studies import commands, reading
 from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.design.entrants import Entrant, Role, Seeds
 from archsearch.studies.design.rates import RATE
@@ -243,11 +243,11 @@ def test_the_page_of_finals_leads_with_verdicts_and_repeats_its_bytes(
 
 
 def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    commands.best(str(finals.path), json=False)
+    reading.best(str(finals.path), json=False)
     printed = capsys.readouterr().out
     assert "bits per byte against gated_delta_net, paired by seed" in printed and "baseline" in printed
     assert "byte n-gram, order 4" in printed and "A/A: gated_delta_net against itself" in printed
-    commands.best(str(finals.path), json=True)
+    reading.best(str(finals.path), json=True)
     rows = json.loads(capsys.readouterr().out)["bits_per_byte"]
     assert [row["seeds"] for row in rows] == [6, 6, 6, None, None]
 
@@ -279,12 +279,12 @@ def test_unfinished_finals_do_not_choose(search: StudyDirectory, finals: StudyDi
 def test_a_search_says_how_far_its_finals_are(
     search: StudyDirectory, finals: StudyDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands.best(str(search.path), json=False)
+    reading.best(str(search.path), json=False)
     said = capsys.readouterr().out
     assert "inner of the finals on 6 fresh seeds" in said and f"Next: archsearch study best {finals.path}" in said
     home = shutil.copytree(search.path, tmp_path / "search")
     (home / "finals/trials/00004/result.json").unlink()
-    commands.best(str(home), json=False)
+    reading.best(str(home), json=False)
     said = capsys.readouterr().out
     assert f"17 of 18 trials ended\nNext: archsearch study finals {home}\n" in said
 
