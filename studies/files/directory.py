@@ -259,9 +259,24 @@ class TrialDirectory:
         records.write_json(self.path / "result.json", result.record())
 
     def check(self) -> None:
-        """Whether all that a driver reads can be read. DamagedError."""
-        for read in (self.proposal, self.attempt, self.result, self.curve):
-            read()
+        """Whether all that a driver reads can be read, and the newest checkpoint of a trial without an end has its
+        evaluation. DamagedError.
+        """
+        self.proposal()
+        curve = self.curve()
+        if self.result() is None:
+            kept = (records.read_json(self.checkpoints / "latest.json") or {}).get("tokens", 0)
+            if isinstance(kept, int) and kept > (curve[-1].tokens if curve else 0):
+                raise self.unmeasured(kept)
+
+    def unmeasured(self, tokens: int) -> records.DamagedError:
+        """What is wrong with a trial whose checkpoint at so many tokens lacks its evaluation, which is written first:
+        values that were measured are gone, so that nobody can say what the trial is worth.
+        """
+        return records.DamagedError(
+            f"{self.path} has a checkpoint at {tokens:,} tokens and no evaluation of it: restore its metrics from a "
+            f"copy of the study, or remove {self.checkpoints} to train it again"
+        )
 
     def write_log(self, attempt: int, text: str) -> None:
         """Keep an attempt's traceback."""

@@ -90,6 +90,20 @@ def test_a_superseded_trial_leaves_without_a_word_and_the_others_go_on(tmp_path:
     assert outcomes(tmp_path) == ["complete", "complete", "", "complete"]
 
 
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_trial_with_its_last_checkpoint_and_no_metrics_was_not_stopped(tmp_path: Path, together: int) -> None:
+    work_together(study(tmp_path, four()), BODY)
+    for number in range(together):
+        trial = StudyDirectory(tmp_path).trial(number)
+        (trial.path / "result.json").unlink()
+        (trial.path / "metrics-1.jsonl").unlink()
+        trial.raise_fence(2)
+    work_together([Assignment(tmp_path, number, 2) for number in range(together)], BODY)
+    assert outcomes(tmp_path) == ["bug"] * together + ["complete"] * (4 - together)
+    result = StudyDirectory(tmp_path).trial(0).result()
+    assert result is not None and "has a checkpoint at 384 tokens and no evaluation of it" in result.message
+
+
 def test_a_trial_that_diverges_is_unstable_and_the_others_are_complete(tmp_path: Path) -> None:
     trials = [Trial(GRID, "delta_net", rate, 0) for rate in (1e-3, 1e30, 1e-2)]
     assert work_together(study(tmp_path, trials), BODY)
