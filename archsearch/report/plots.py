@@ -11,6 +11,7 @@ from archsearch.report.words import shortened
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 18, 48
 LABEL_HEIGHT = 15
+MOST_LABELS = (HEIGHT - TOP - BOTTOM) // LABEL_HEIGHT
 LONGEST_LABEL, LONGEST_NAME = 18, 36
 """Characters of a label that fit beside the drawing, and of a mark's name inside it."""
 
@@ -119,9 +120,12 @@ def _cross(mark: Mark, across: Scale, up: Scale) -> str:
 
 
 def _labels(lines: Sequence[Line], marks: Sequence[Mark], across: Scale, up: Scale) -> list[str]:
-    """The labels of lines at the right edge, moved apart, of references on them, and of marks beside them."""
+    """The labels of lines at the right edge, moved apart, of the first ones where not all fit; of references on them,
+    and of marks beside them.
+    """
     drawn = [line for line in lines if line.label and line.points]
-    labelled = sorted((line for line in drawn if not line.dashed), key=lambda line: up.place(line.points[-1][1]))
+    solid = [line for line in drawn if not line.dashed][:MOST_LABELS]
+    labelled = sorted(solid, key=lambda line: up.place(line.points[-1][1]))
     ends = spread([up.place(line.points[-1][1]) for line in labelled])
     parts = [
         _text(WIDTH - RIGHT + 8, end + 4, line.tone, shortened(line.label, LONGEST_LABEL))

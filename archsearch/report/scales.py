@@ -49,7 +49,7 @@ class Scale:
         """A tick's text."""
         if self.axis.percent or self.axis.points:
             return f"{100 * value:.4g}" + (" %" if self.axis.percent else "")
-        return compact(value)
+        return compact(value, next((n for n in range(3, 7) if _is_exact(value, n)), 3))
 
 
 def fitted(axis: Axis, values: Sequence[float], start: float, end: float) -> Scale:
@@ -81,12 +81,16 @@ def log_ticks(low: float, high: float) -> list[float]:
     return ticks if len(ticks) >= 2 else linear_ticks(low, high)
 
 
-def compact(value: float) -> str:
+def compact(value: float, digits: int = 3) -> str:
     """A number in few characters: 1500 is 1.5k, 2e6 is 2M."""
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:.3g}{suffix}"
-    return f"{value:.3g}"
+            return f"{value / size:.{digits}g}{suffix}"
+    return f"{value:.{digits}g}"
+
+
+def _is_exact(value: float, digits: int) -> bool:
+    return math.isclose(float(f"{value:.{digits}g}"), value, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _log(value: float) -> float:

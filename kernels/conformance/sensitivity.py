@@ -1,9 +1,10 @@
 """How far a rule's own results move when what it is computed from is rounded: no backend can be nearer than that.
 
 The token loop in float64 runs once more on operands that are a rounding away from themselves, another one wherever an
-expression uses them, as kernels round a row before they multiply it. A read that cancels, such as one at the address
-just erased, or a state that feedback expands, makes a rounding of its rows large in the result. What two roundings of
-intermediate results do is measured beside it; see `short_products`.
+expression uses them, as kernels round a row before they multiply it, and the state that the sequence begins with, which
+they keep in float32 and round to multiply it. A read that cancels, such as one at the address just erased, or a state
+that feedback expands, makes a rounding of its rows large in the result. What two roundings of intermediate results do
+is measured beside it; see `short_products`.
 """
 
 from __future__ import annotations
@@ -102,14 +103,18 @@ def _changes(found: Outcome, expected: Outcome) -> dict[str, float]:
 
 
 def _moved(form: NormalForm, inputs: Inputs, seed: int) -> Outcome:
-    """Values and gradients of the token loop with every use of an operand off by a rounding of its own."""
+    """Values and gradients of the token loop with every use of an operand off by a rounding of its own, and the state
+    that the sequence begins with.
+    """
     generator = torch.Generator().manual_seed(seed)
     apart, uses = _apart(form)
 
     def moved(_: NormalForm, call: Call) -> Result:
         leaves = call.tensors
         given = {use: leaves[name] if name == use else _off(leaves[name], generator) for use, name in uses.items()}
-        return normalising.through(apart, call._replace(tensors=given), partial(reference.run, apart))
+        state = None if call.initial_state is None else _off(call.initial_state, generator)
+        off = call._replace(tensors=given, initial_state=state)
+        return normalising.through(apart, off, partial(reference.run, apart))
 
     return _outcome(form, inputs, moved)
 

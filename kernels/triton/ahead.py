@@ -111,9 +111,9 @@ def _take_fewer_values(launch: Launch) -> None:
 def _refusal(step: Step) -> BackendError:
     sizes = ", ".join(f"{name} = {step.arguments[name]}" for name in ("K", "V") if name in step.arguments)
     return BackendError(
-        f"the machine code of kernel {step.kernel} at {sizes} must write every register before it reads it; "
-        f"what Triton {triton.__version__} made does not, and would give wrong numbers. Take another head size or "
-        "chunk_size, or backend='torch'"
+        f"the machine code of kernel {step.kernel} at {sizes} must write every register before it reads it, "
+        f"and find every tile where it lies; what Triton {triton.__version__} made does not, and would give wrong "
+        "numbers. Take another head size or chunk_size, or backend='torch'"
     )
 
 

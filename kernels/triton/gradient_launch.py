@@ -119,7 +119,7 @@ def _by_block(setup: Setup) -> list[Step]:
     return [
         Step("pairs", (setup.count, heads, 1), taken | squares | {"STAGES": 3}),
         Step("gradients", grid, every | squares | growing),
-        Step("gradients_strong", grouped, every | strong),
+        Step("gradients_strong", grouped, every | squares | strong),
     ]
 
 

@@ -69,7 +69,8 @@ class Contest:
     """One entrant against the baseline in one objective.
 
     values, against: what each measured, paired by seed. band: how small a difference does not matter, >= 0. failed:
-    what went wrong on seeds that have no value, in words; empty if nothing did.
+    what went wrong on seeds that have no value, in words; empty if nothing did. in_points: a share, whose differences
+    are written in points.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Contest:
     band: float = 0.0
     failed: str = ""
     documents: Documents | None = None
+    in_points: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ def _verdict(contest: Contest, interval: Interval, corrected: float | None, stri
         return Word.UNDECIDED, f"not every seed has a value: {contest.failed}"
     if -contest.band <= interval.low and interval.high <= contest.band:
         differs = ", though not 0" if not interval.holds(0) else ""
-        return Word.TIE, f"the difference is less than {contest.band:g}{differs}"
+        return Word.TIE, f"the difference is less than {_band_words(contest)}{differs}"
     if interval.holds(0):
         return Word.UNDECIDED, f"the interval over {_seeds_words(contest, interval)} holds 0"
     if corrected > 1 - strictness.level:
@@ -257,6 +259,13 @@ def _verdict(contest: Contest, interval: Interval, corrected: float | None, stri
     better = (interval.mean < 0) == (contest.direction is Direction.MINIMIZE)
     p = f"{corrected:.3f}" if corrected >= 0.001 else "below 0.001"
     return Word.WIN if better else Word.LOSS, f"the interval leaves out 0; p is {p} after Holm's correction"
+
+
+def _band_words(contest: Contest) -> str:
+    if not contest.in_points:
+        return f"{contest.band:g}"
+    points = f"{100 * contest.band:g}"
+    return f"{points} point" if points == "1" else f"{points} points"
 
 
 def _seeds_words(contest: Contest, interval: Interval) -> str:

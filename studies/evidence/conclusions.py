@@ -106,6 +106,7 @@ def _contest(evidence: Evidence, entrant: Standing, baseline: Standing, objectiv
         band=tie_band(objective, evidence.plan["fixed"].get("ties", {})),
         failed=_failed([*entrant.rows, *baseline.rows]) or _measured_once(objective),
         documents=_documents(evidence, objective, pairs),
+        in_points=is_share(objective),
     )
 
 

@@ -70,8 +70,8 @@ class RateCurve:
 def importances(evidence: Evidence, objective: str) -> dict[str, float]:
     """Shares of the variance that each choice explains among the better trials (PED-ANOVA), largest first.
 
-    Choices that exist in every complete trial, and branches by how they part the trials. Nothing below 8 trials or
-    where all values are equal.
+    Choices that every complete trial made; one that exists in a branch alone is left out, since the few better trials
+    that made it would weigh more than all others. Nothing below 8 trials or where all values are equal.
     """
     rows = [row for row in evidence.ended(Outcome.COMPLETE) if row.seed is None]
     values = [row.values[objective] for row in rows]
@@ -92,7 +92,7 @@ def importances(evidence: Evidence, objective: str) -> dict[str, float]:
 
 
 def _domains(rows: Sequence[Row]) -> dict[str, BaseDistribution]:
-    """What was tried of each choice that took at least two values."""
+    """What was tried of each choice that every trial made and that took at least two values."""
     tried: dict[str, list[str | int | float]] = {}
     for row in rows:
         for path, value in row.choices.items():
@@ -100,7 +100,7 @@ def _domains(rows: Sequence[Row]) -> dict[str, BaseDistribution]:
     domains: dict[str, BaseDistribution] = {}
     for path, values in tried.items():
         distinct = sorted(set(values), key=str)
-        if len(distinct) < 2:
+        if len(distinct) < 2 or len(values) < len(rows):
             continue
         if all(isinstance(value, str) for value in distinct):
             domains[path] = CategoricalDistribution([str(value) for value in distinct])
@@ -232,11 +232,16 @@ def arms(evidence: Evidence) -> list[Arm]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of some trials. seconds: of training on their devices, the part of lost attempts that was not repeated too."""
+    """Of some trials, proposals that repeated another left out.
+
+    seconds: of training on their devices, the part of lost attempts that was not repeated too. wall: during which one
+    of them trained at least, trials that shared a device counted once; None where a trial has not kept when it trained.
+    """
 
     what: str
     trials: int
     seconds: float
+    wall: float | None
     tokens: int
     devices: str
 
@@ -244,10 +249,11 @@ class Cost:
 def costs(evidence: Evidence) -> list[Cost]:
     """What was spent, by what the trials were for, and in all."""
     parts: dict[str, list[Row]] = {}
-    for row in evidence.rows:
+    rows = [row for row in evidence.rows if row.outcome is not Outcome.DUPLICATE]
+    for row in rows:
         parts.setdefault(_purpose(row), []).append(row)
-    found = [_cost(what, rows) for what, rows in parts.items()]
-    paid = [row for row in evidence.rows if _purpose(row) != PAID_BEFORE]
+    found = [_cost(what, group) for what, group in parts.items()]
+    paid = [row for row in rows if _purpose(row) != PAID_BEFORE]
     return [*found, _cost("all", paid)] if len(found) > 1 else found
 
 
@@ -258,7 +264,7 @@ def _purpose(row: Row) -> str:
         return "entrants on fresh seeds"
     if row.is_baseline:
         return "baselines"
-    if row.outcome is not None and row.outcome not in (Outcome.COMPLETE, Outcome.STOPPED, Outcome.DUPLICATE):
+    if row.outcome not in (None, Outcome.COMPLETE, Outcome.STOPPED):
         return "failed proposals"
     return "stopped proposals" if row.outcome is Outcome.STOPPED else "proposals"
 
@@ -269,9 +275,42 @@ def _cost(what: str, rows: Sequence[Row]) -> Cost:
         what,
         len(rows),
         math.fsum(row.seconds for row in rows),
+        wall_seconds(rows),
         sum(row.tokens for row in rows),
         ", ".join(devices),
     )
+
+
+def wall_seconds(rows: Sequence[Row]) -> float | None:
+    """The seconds during which one of the trials trained at least; None where one that trained has not kept when."""
+    kept = [_spans(row) for row in rows if row.seconds]
+    return covered([span for spans in kept for span in spans]) if kept and all(kept) else None
+
+
+def _spans(row: Row) -> list[tuple[float, float]]:
+    """When a trial trained: as its group kept it, or, of one that trained alone, before each of its evaluations;
+    nothing where the files do not say, as of a group that began again.
+    """
+    group = row.details.get("group")
+    if group is not None:
+        return [(float(start), float(stop)) for start, stop in group["spans"]] if row.attempt == 1 else []
+    spans: list[tuple[float, float]] = []
+    before = 0.0
+    for measured in row.curve:
+        if measured.at is None:
+            return []
+        spans.append((measured.at - max(0.0, measured.seconds - before), measured.at))
+        before = measured.seconds
+    return spans
+
+
+def covered(spans: Sequence[tuple[float, float]]) -> float:
+    """Seconds that lie in one of the spans (start, stop) at least."""
+    total, end = 0.0, -math.inf
+    for start, stop in sorted(spans):
+        total += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return total
 
 
 def rung_summary(decisions: Sequence[Decision], objectives: Mapping[str, Direction]) -> dict[str, int | float]:

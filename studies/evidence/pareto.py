@@ -9,6 +9,7 @@ from archsearch.studies.design.entrants import Role
 from archsearch.studies.evidence.comparison import Interval, Word
 from archsearch.studies.evidence.conclusions import Conclusions
 from archsearch.studies.evidence.rows import Evidence
+from archsearch.studies.evidence.wording import within
 from archsearch.studies.search.fronts import dominates, losses
 
 
@@ -39,8 +40,9 @@ class Place:
         }
         for name, interval in self.values.items():
             row[name] = interval.mean
-            row[f"{name}_low"] = interval.low if math.isfinite(interval.low) else None
-            row[f"{name}_high"] = interval.high if math.isfinite(interval.high) else None
+            is_bounded = math.isfinite(interval.low)
+            row[f"{name}_low"] = within(name, interval.low) if is_bounded else None
+            row[f"{name}_high"] = within(name, interval.high) if is_bounded else None
         return row
 
 

@@ -80,6 +80,16 @@ def finals_of(directory: StudyDirectory) -> Finals | None:
     return Finals(home, ended, wanted, _of_entrants(home, evidence, concluded) if whole else None)
 
 
+def winner_words(evidence: Evidence, concluded: Conclusions) -> str | None:
+    """Which entrant leads and how surely, one line, once every trial of the finals of a search has ended; else None."""
+    ended = sum(row.outcome is not None for row in evidence.rows)
+    is_whole = ended >= len(concluded.standings) * len(concluded.seeds)
+    standing = _leading(evidence, concluded)
+    if standing is None or not is_whole or not any(each.scores for each in concluded.standings.values()):
+        return None
+    return _verdict(concluded, standing)
+
+
 def _of_entrants(directory: StudyDirectory, evidence: Evidence, concluded: Conclusions) -> Winner | None:
     """The trial in the middle of the leading entrant's: the best would be the luckiest seed."""
     standing = _leading(evidence, concluded)

@@ -1,15 +1,17 @@
 """What a ranking or a verdict rests on and cannot say, in sentences: for the page and for the terminal alike."""
 
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from archsearch.report.words import counted
 from archsearch.studies.evidence.aa import Outcome as Drawn
 from archsearch.studies.evidence.conclusions import Conclusions
 from archsearch.studies.evidence.findings import rates_differ
 from archsearch.studies.evidence.pool import AA_FOLDER, FIGURES_FILE, FINALS_FOLDER
 from archsearch.studies.evidence.rows import Evidence
-from archsearch.studies.evidence.wording import is_share, shown, spoken
+from archsearch.studies.evidence.wording import FAR, is_share, shown, spoken
 from archsearch.studies.files import records
 from archsearch.studies.tasks.direction import Direction
 
@@ -21,6 +23,12 @@ NO_AA = (
     "archsearch study aa DIRECTORY, or studies/configs/aa.yaml."
 )
 
+FEW_DOCUMENTS = 10
+"""Below it a percentile interval of nominal 95 % covers less than 90 %."""
+
+SHOWN_APART = 4
+"""Entrants that a warning about their seeds names."""
+
 OWN_RATES = (
     "Without learning_rates a baseline met one rate, the middle of the range, and every proposal the one that was "
     "drawn with it: part of a difference may be the rate's. Give learning_rates, a grid for all."
@@ -28,11 +36,13 @@ OWN_RATES = (
 
 
 def warnings(evidence: Evidence, concluded: Conclusions | None = None) -> list[str]:
-    """Why a difference may mean less than it seems: nothing is learned yet, or rates were not searched with equal care.
+    """Why a difference may mean less than it seems: nothing is learned yet, some seeds have learned and others not,
+    few documents were read, or rates were not searched with equal care.
 
     Budgets that are not equal are told of beside their table, by `matched_page.unequal`.
     """
-    return [*_unlearned(evidence, concluded), *([OWN_RATES] if rates_differ(evidence) else [])]
+    apart = [] if concluded is None else [*_seeds_apart(evidence, concluded), *_few_documents(evidence)]
+    return [*_unlearned(evidence, concluded), *apart, *([OWN_RATES] if rates_differ(evidence) else [])]
 
 
 def _unlearned(evidence: Evidence, concluded: Conclusions | None) -> list[str]:
@@ -49,6 +59,40 @@ def _unlearned(evidence: Evidence, concluded: Conclusions | None) -> list[str]:
                 f"In {spoken(name)} no {'trial' if concluded is None else 'entrant'} beats {trivial[1]}: "
                 f"{shown(name, sign * best)} against {shown(name, sign * trivial[0])}. So far they differ in how they "
                 "begin, not in what they can learn; give them more tokens."
+            )
+    return said
+
+
+def _seeds_apart(evidence: Evidence, concluded: Conclusions) -> list[str]:
+    """The entrants whose seeds are of two kinds in a share: their means and intervals describe neither."""
+    said: list[str] = []
+    for name in filter(is_share, evidence.objectives):
+        found: list[str] = []
+        for standing in concluded.standings.values():
+            values = sorted(row.values[name] for row in standing.complete)
+            if values and values[-1] - values[0] > FAR:
+                middle = shown(name, statistics.median(values))
+                found.append(f"{standing.name} {shown(name, values[0])} to {shown(name, values[-1])}, median {middle}")
+        if found:
+            more = f" and {len(found) - SHOWN_APART} more" if len(found) > SHOWN_APART else ""
+            said.append(
+                f"{spoken(name).capitalize()} differs by more than 10 points between the seeds of one entrant: "
+                f"{'; '.join(found[:SHOWN_APART])}{more}. Some seeds learn it late or not at all, and a mean with its "
+                "interval describes neither kind: read each seed (More)."
+            )
+    return said
+
+
+def _few_documents(evidence: Evidence) -> list[str]:
+    """The objectives that are judged on so few documents that resampling them covers too little."""
+    said: list[str] = []
+    for task, record in evidence.plan.get("tasks", {}).items():
+        counts = {len(row.details.get("documents", {}).get(task, ())) for row in evidence.rows}
+        most = max(counts, default=0)
+        if 0 < most < FEW_DOCUMENTS:
+            said.append(
+                f"{spoken(record['objective']).capitalize()} is of {counted(most, 'document')}: that few, drawn again, "
+                "show too little of how others would differ, so a verdict is of these."
             )
     return said
 

@@ -1,6 +1,6 @@
 """The drawings of a study: objectives against each other, curves while training, the course of the search."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from archsearch.report.page import Block, Figure, Section
@@ -13,6 +13,9 @@ from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.search.samplers import SamplerKind
 from archsearch.studies.tasks.direction import Direction
+
+COLOURS = 8
+"""Tones of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,15 @@ def _axis(name: str, *, log: bool = False) -> Axis:
 
 
 def trade_off(evidence: Evidence) -> list[Section]:
-    """The first two objectives against each other; nothing where there is one."""
+    """The first objective against each other one; nothing where there is one alone."""
     names = list(evidence.objectives)
-    complete = evidence.judged
-    if len(names) < 2 or not complete:
+    if len(names) < 2 or not evidence.judged:
         return []
-    across, up = names[0], names[1]
+    return [Section("Trade-off", [_trade_off(evidence, names[0], up) for up in names[1:]])]
+
+
+def _trade_off(evidence: Evidence, across: str, up: str) -> Figure:
+    complete = evidence.judged
     palette = _palette(evidence)
     tones = palette.tones
     marks = [
@@ -71,9 +77,9 @@ def trade_off(evidence: Evidence) -> list[Section]:
     )
     caption = (
         f"Every complete trial, of a structure its best rate; better is {ways}. The dashed line joins the front: "
-        f"trials that no other beats in {'both' if len(names) == 2 else 'all objectives'}."
+        f"trials that no other beats in {'both' if len(evidence.objectives) == 2 else 'all objectives'}."
     )
-    return [Section("Trade-off", [Figure(drawing, caption)])]
+    return Figure(drawing, caption)
 
 
 def _hint(evidence: Evidence, row: Row) -> str:
@@ -83,15 +89,18 @@ def _hint(evidence: Evidence, row: Row) -> str:
     return f"trial {row.number}: {row.name}; {values}"
 
 
-def learning_curves(evidence: Evidence) -> list[Section]:
-    """Each objective that changes with training, against the tokens seen; of entrants the mean over their seeds."""
+def learning_curves(evidence: Evidence, front: Collection[str] = ()) -> list[Section]:
+    """Each objective that changes with training, against the tokens seen; of entrants the mean over their seeds, where
+    there are more than colours of those on the `front` alone.
+    """
+    crowded = len(evidence.entrants) > COLOURS
     palette = _palette(evidence)
     tones = palette.tones
     rows = sorted((row for row in evidence.rows if row.curve), key=lambda row: tones[row.number] != "muted")
     blocks: list[Block] = []
     for name in evidence.objectives:
         lines = [_curve(evidence, row, name, palette) for row in rows]
-        lines += _mean_curves(evidence, name)
+        lines += _mean_curves(evidence, name, front if crowded else evidence.entrants)
         lines = [line for line in lines if len(line.points) > 1]
         if not lines or all(len({y for _, y in line.points}) == 1 for line in lines):
             continue
@@ -105,15 +114,16 @@ def learning_curves(evidence: Evidence) -> list[Section]:
             Axis("tokens, all tasks"), _axis(name), lines=lines, summary=f"{name} of every trial while it trained"
         )
         grey = "single seeds" if evidence.entrants else "other trials, some stopped"
-        caption = f"{spoken(name).capitalize()} on held-out data while training; grey: {grey}."
+        named = " Named: the means of those on the front of all objectives." if crowded else ""
+        caption = f"{spoken(name).capitalize()} on held-out data while training; grey: {grey}.{named}"
         blocks.append(Figure(drawing, caption))
     return [Section("Learning curves", blocks)] if blocks else []
 
 
-def _mean_curves(evidence: Evidence, name: str) -> list[Line]:
-    """The mean over the seeds of each entrant, where all of them have a value."""
+def _mean_curves(evidence: Evidence, name: str, entrants: Collection[str]) -> list[Line]:
+    """The mean over the seeds of some entrants, where all of them have a value."""
     lines: list[Line] = []
-    for index, entrant in enumerate(evidence.entrants):
+    for index, entrant in enumerate(entrants):
         curves = [{m.tokens: m.values.get(name) for m in r.curve} for r in evidence.rows if r.entrant == entrant]
         curves = [curve for curve in curves if curve]
         shared = sorted(set[int].intersection(*(set(curve) for curve in curves))) if curves else []
@@ -122,7 +132,9 @@ def _mean_curves(evidence: Evidence, name: str) -> list[Line]:
             values = [value for curve in curves if (value := curve[tokens]) is not None]
             if len(values) == len(curves):
                 points.append((float(tokens), sum(values) / len(values)))
-        lines.append(Line(points, f"tone{index % 8}", entrant, f"{entrant}, mean of {counted(len(curves), 'seed')}"))
+        lines.append(
+            Line(points, f"tone{index % COLOURS}", entrant, f"{entrant}, mean of {counted(len(curves), 'seed')}")
+        )
     return lines
 
 

@@ -21,12 +21,12 @@ from archsearch.studies.evidence.findings import (
     rung_worth,
 )
 from archsearch.studies.evidence.rows import Evidence, Row
-from archsearch.studies.evidence.wording import is_share, spoken
+from archsearch.studies.evidence.wording import FAR, is_share, shown, spoken
 from archsearch.studies.files.decisions import Decision
 from archsearch.studies.tasks.direction import Direction
 
-SHOWN_CURVES = 9
-"""Structures whose rates are drawn: the best, and every baseline."""
+SHOWN_CURVES = 8
+"""Structures whose rates are drawn, one a colour: every baseline, and the best."""
 
 SHOWN_RULES = 8
 
@@ -49,7 +49,8 @@ def importance_section(evidence: Evidence) -> list[Section]:
     ]
     text = (
         "How much each choice has to do with being among the better complete trials (PED-ANOVA), as shares of what all "
-        "choices explain together. It describes these trials; few trials make it rough."
+        "choices explain together. It describes these trials; few trials make it rough. A choice that only some of "
+        "them made is left out."
     )
     return [Section("What mattered", [Text(text, quiet=True), Table("importances", columns, rows, {})])]
 
@@ -64,7 +65,8 @@ def rate_section(evidence: Evidence) -> list[Section]:
     drawn = [c for c in curves if c.is_baseline] + [c for c in curves if not c.is_baseline]
     moved = [n for n in evidence.objectives if any(len({value for _, value in c.points[n]}) > 1 for c in curves)]
     figures = [_rate_figure(drawn[:SHOWN_CURVES], name) for name in moved]
-    return [Section("Learning rates", [*_edge_warning(curves), *figures, _rate_table(curves, evidence.objectives)])]
+    table = _rate_table(curves, evidence.objectives)
+    return [Section("Learning rates", [*_edge_warning(curves), *_price_warning(curves), *figures, table])]
 
 
 def _edge_warning(curves: Sequence[RateCurve]) -> list[Block]:
@@ -76,6 +78,25 @@ def _edge_warning(curves: Sequence[RateCurve]) -> list[Block]:
     text = (
         f"Of {counted(len(curves), 'structure')} {len(edges)} were best at an end of the rates tried, so better ones "
         f"may lie outside: {said}{more}. Widen learning_rates."
+    )
+    return [Text(text, warning=True)]
+
+
+def _price_warning(curves: Sequence[RateCurve]) -> list[Block]:
+    """Structures that are judged at a rate at which a share is far from what it is at another: ranks see no sizes."""
+    said: list[str] = []
+    for curve in curves:
+        for name in filter(is_share, curve.points):
+            at, best = max(curve.points[name], key=lambda point: point[1])
+            if best - curve.at_best(name) > FAR:
+                found = f"{shown(name, curve.at_best(name))} at {curve.best:.3g}, {shown(name, best)} at {at:.3g}"
+                said.append(f"{curve.name}: {spoken(name)} {found}")
+    if not said:
+        return []
+    more = f" and {len(said) - SHOWN_EDGES} more" if len(said) > SHOWN_EDGES else ""
+    text = (
+        "The best mean rank over all objectives chose a rate at which one of them is far below what it was at another, "
+        f"on one seed: {'; '.join(said[:SHOWN_EDGES])}{more}. They are judged at it, in finals too."
     )
     return [Text(text, warning=True)]
 
@@ -191,6 +212,7 @@ def cost_section(evidence: Evidence) -> list[Section]:
         Column("trials", "trials"),
         Column("seconds", "device time", digits=0, unit="s"),
         Column("hours", "", digits=2, unit="h"),
+        Column("wall", "some trained", digits=0, unit="s"),
         Column("tokens", "tokens"),
         Column("rate", "tokens a second", digits=0),
         Column("devices", "on", wide=True),
@@ -198,7 +220,8 @@ def cost_section(evidence: Evidence) -> list[Section]:
     rows = [_cost_row(cost) for cost in costs(evidence)]
     text = (
         "Training time as each trial's own clock counted it, evaluation and compilation apart; where several trials "
-        "share a device their times overlap. Money is left out."
+        "share a device their times overlap, and the seconds during which some of them trained count (tokens a second "
+        "are of these where they are known). Money is left out."
     )
     return [Section("Cost", [Text(text, quiet=True), Table("cost", columns, rows, {})])] if rows else []
 
@@ -209,8 +232,9 @@ def _cost_row(cost: Cost) -> dict[str, Cell]:
         "trials": cost.trials,
         "seconds": cost.seconds,
         "hours": cost.seconds / 3600,
+        "wall": cost.wall,
         "tokens": cost.tokens,
-        "rate": cost.tokens / cost.seconds if cost.seconds else None,
+        "rate": cost.tokens / (cost.wall or cost.seconds) if cost.seconds else None,
         "devices": cost.devices,
     }
 

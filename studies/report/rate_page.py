@@ -14,7 +14,7 @@ from archsearch.studies.design.rates import RATE, without_rate
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
 from archsearch.studies.evidence.naming import choice_words
 from archsearch.studies.evidence.rows import Evidence
-from archsearch.studies.evidence.wording import is_share, spoken
+from archsearch.studies.evidence.wording import is_share, spoken, within
 from archsearch.studies.tasks.direction import Direction
 
 
@@ -73,7 +73,8 @@ def _figure(found: Sequence[Swept], objective: str) -> Figure:
         means = [(rate, s.means[objective]) for rate, s in each.standings if objective in s.means]
         lines.append(Line([(rate, mean.mean) for rate, mean in means], f"tone{i % 8}", each.name))
         for rate, mean in means:
-            ends = (mean.low, mean.high) if math.isfinite(mean.low) else None
+            bounds = within(objective, mean.low), within(objective, mean.high)
+            ends = bounds if math.isfinite(mean.low) else None
             hint = f"{each.name} at {rate:.3g}: {mean.mean:.4g}, {mean.n} seeds"
             marks.append(Mark(rate, mean.mean, f"tone{i % 8}", hint=hint, up=ends))
     drawing = plot(

@@ -12,14 +12,18 @@ from archsearch.lowering.display import equation
 from archsearch.mixers.zoo import rules
 from archsearch.report.page import Block, Code, Equation, Facts, Page, Section, Text, Tiles
 from archsearch.report.tables import Cell, Column, Table
+from archsearch.report.words import counted
 from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.conclusions import Conclusions, conclude
+from archsearch.studies.evidence.findings import wall_seconds
+from archsearch.studies.evidence.pareto import places
 from archsearch.studies.evidence.pool import FINALS_FOLDER
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files import records
 from archsearch.studies.files.decisions import Decision, read_decisions
 from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.report.caveats import aa_beside, warnings
 from archsearch.studies.report.failures_page import failures
 from archsearch.studies.report.figures import learning_curves, search_course, trade_off
@@ -143,7 +147,7 @@ def _of_finals(evidence: Evidence, concluded: Conclusions, aa: Sequence[str]) ->
         *pareto_section(evidence, concluded),
         *speed_section(evidence, concluded),
         *swept_section(evidence, concluded, names_by_hash()),
-        *learning_curves(evidence),
+        *learning_curves(evidence, [place.name for place in places(evidence, concluded) if place.on_front]),
         *rules_section(rows, names_by_hash()),
     ]
 
@@ -171,13 +175,28 @@ def _outcome(evidence: Evidence, aa: Sequence[str], of: str) -> Section:
             best = _best_baseline(evidence, name, way)
             if best is not None:
                 tiles.append((shown(name, best.values[name]), f"{spoken(name)} of {best.name}, the best baseline"))
-    running = sum(row.outcome is None for row in evidence.rows)
-    counts = {**evidence.outcomes, **({"unfinished": running} if running else {})}
-    tiles.append((str(len(evidence.rows)), ", ".join(f"{count} {name}" for name, count in counts.items())))
-    seconds = sum(row.seconds for row in evidence.rows if not row.is_imported)
-    tiles.append((f"{seconds / 60:.1f} min", "of training, all trials of this study"))
+    tiles += [_trials(evidence), _time(evidence)]
     warned = [Text(line, warning=True) for line in warnings(evidence)]
     return Section(f"Outcome{of}", [Tiles(tiles), *warned, *(Text(line, quiet=True) for line in aa)])
+
+
+def _trials(evidence: Evidence) -> tuple[str, str]:
+    """How many trials there are and how they ended; proposals that repeated another are none."""
+    running = sum(row.outcome is None for row in evidence.rows)
+    counts = {**evidence.outcomes, **({"unfinished": running} if running else {})}
+    repeated = counts.pop(Outcome.DUPLICATE.value, 0)
+    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    more = f"; {counted(repeated, 'proposal')} more repeated one" if repeated else ""
+    return str(sum(counts.values())), f"{said or 'none'}{more}"
+
+
+def _time(evidence: Evidence) -> tuple[str, str]:
+    """How long the study trained: by the wall where trials kept when they did, else what they took together."""
+    rows = [row for row in evidence.rows if not row.is_imported]
+    seconds, wall = sum(row.seconds for row in rows), wall_seconds(rows)
+    if wall is None:
+        return f"{seconds / 60:.1f} min", "of training, all trials of this study"
+    return f"{wall / 60:.1f} min", f"in which some trial trained; {seconds / 60:.1f} min of all, which shared devices"
 
 
 def _best_baseline(evidence: Evidence, objective: str, way: Direction) -> Row | None:
@@ -193,6 +212,10 @@ def _winner(evidence: Evidence, of: str) -> list[Section]:
     rule = parse_rule(winner.rule)
     known = names_by_hash().get(rule.hash)
     caption = f"Trial {winner.number}: {winner.name}." + (f" The rule is {known} of the zoo." if known else "")
+    front = sum(number == 1 for number, _ in evidence.ranking)
+    if front > 1:
+        first = spoken(next(iter(evidence.objectives)))
+        caption += f" Of {front} that no other beats in all objectives, on one seed, it is the best in {first}."
     choices = {
         path: f"{value:.4g}" if isinstance(value, float) else str(value) for path, value in winner.choices.items()
     }

@@ -14,11 +14,15 @@ from archsearch.studies.evidence.comparison import Interval, Judgement, Word
 from archsearch.studies.evidence.conclusions import Conclusions, Standing
 from archsearch.studies.evidence.pareto import Place, places
 from archsearch.studies.evidence.rows import Evidence
-from archsearch.studies.evidence.wording import is_share, shown, spoken
+from archsearch.studies.evidence.winner import winner_words
+from archsearch.studies.evidence.wording import is_share, shown, spoken, within
 from archsearch.studies.report.caveats import NO_AA, difference_words, warnings
 from archsearch.studies.tasks.direction import Direction
 
 TONES = {Word.WIN: "tone1", Word.LOSS: "tone3", Word.TIE: "tone0", Word.UNDECIDED: "muted"}
+
+NAMED = 14
+"""Entrants whose names fit into one drawing; of more only those on the front are named."""
 
 READING = (
     "Each entrant was trained on the same fresh seeds as the baseline, which the search never used; a seed fixes both "
@@ -33,7 +37,9 @@ def verdict_sections(evidence: Evidence, concluded: Conclusions, aa: Sequence[st
     """The head of a report of finals: what is said, how far it can be trusted, the verdicts, how they are read. aa:
     what an A/A study says, its false winners first.
     """
-    blocks: list[Block] = [Text(summary(concluded, objective)) for objective in evidence.objectives]
+    leads = winner_words(evidence, concluded)
+    blocks: list[Block] = [] if leads is None else [Text(f"{leads}. An export takes this one.")]
+    blocks += [Text(summary(concluded, objective)) for objective in evidence.objectives]
     blocks.append(Text(aa[0], quiet=True) if aa else Text(NO_AA, warning=True))
     blocks += [Text(line, warning=True) for line in warnings(evidence, concluded)]
     for objective in evidence.objectives:
@@ -46,7 +52,7 @@ def summary(concluded: Conclusions, objective: str) -> str:
     """`Recall: x wins; kda loses; 2 tie, 1 undecided.`"""
     family = concluded.judgements[objective]
     named = [
-        f"{' and '.join(names)} {verb if len(names) == 1 else verb.removesuffix('s')}"
+        _named(names, verb)
         for word, verb in ((Word.WIN, "wins"), (Word.LOSS, "loses"))
         if (names := [judgement.name for judgement in family if judgement.word is word])
     ]
@@ -54,6 +60,14 @@ def summary(concluded: Conclusions, objective: str) -> str:
     others = [f"{count} {word.value}" for word, count in counts.items() if count]
     said = "; ".join([*named, *([", ".join(others)] if others else [])])
     return f"{spoken(objective).capitalize()}: {said or 'nobody else entered'}."
+
+
+def _named(names: Sequence[str], verb: str) -> str:
+    """`x wins`, `x and y win`, `3 win (x; y; z)`: names have commas of their own."""
+    if len(names) == 1:
+        return f"{names[0]} {verb}"
+    plural = verb.removesuffix("s")
+    return f"{' and '.join(names)} {plural}" if len(names) == 2 else f"{len(names)} {plural} ({'; '.join(names)})"
 
 
 def verdict_table(evidence: Evidence, concluded: Conclusions, objective: str) -> Table:
@@ -79,6 +93,7 @@ def verdict_table(evidence: Evidence, concluded: Conclusions, objective: str) ->
         Column("searched", "search", digits=digits, percent=share, quiet=True, aside=True),
         Column("median", "median difference", digits=digits, points=share, aside=True),
         Column("deviation", "deviation over seeds", digits=digits, points=share, aside=True),
+        Column("each", "each seed", unit="%" if share else "", aside=True, wide=True),
         Column("band", "band", digits=digits, points=share, aside=True),
         Column("role", "role", aside=True),
     ]
@@ -111,6 +126,7 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "half": None if mean is None else _finite(mean.high - mean.mean),
         "seeds": 0 if mean is None else mean.n,
         "searched": standing.scores.get(objective),
+        "each": _each(standing, objective),
     }
     if judgement is None:
         return {**row, "verdict": "baseline"}
@@ -127,6 +143,14 @@ def _row(standing: Standing, judgement: Judgement | None, objective: str) -> dic
         "band": judgement.band,
         "reason": judgement.reason,
     }
+
+
+def _each(standing: Standing, objective: str) -> str | None:
+    """What every seed reached, by rising seed: means hide seeds of two kinds."""
+    rows = sorted(standing.complete, key=lambda row: row.seed or 0)
+    share = is_share(objective)
+    values = [f"{100 * row.values[objective]:.1f}" if share else f"{row.values[objective]:.3f}" for row in rows]
+    return " ".join(values) or None
 
 
 def _rate(standing: Standing) -> float | None:
@@ -182,7 +206,7 @@ def _choice(evidence: Evidence, concluded: Conclusions) -> list[Section]:
     blocks: list[Block] = []
     for objective in evidence.objectives:
         bars = [
-            Bar(s.name, mean.mean, mean.low, mean.high, _ink(s), s.role.value, s.scores.get(objective))
+            Bar(s.name, mean.mean, *_bounds(objective, mean), _ink(s), s.role.value, s.scores.get(objective))
             for s in concluded.standings.values()
             if (mean := s.means.get(objective)) is not None
         ]
@@ -196,7 +220,7 @@ def _choice(evidence: Evidence, concluded: Conclusions) -> list[Section]:
         )
         caption = (
             f"{spoken(objective).capitalize()}: grey rings are what the search measured on the one seed that it chose "
-            "by, on validation data; black is the mean over fresh seeds with its interval, on test data."
+            "by, on validation data; filled is the mean over fresh seeds with its interval, on test data."
         )
         blocks.append(Figure(drawing, caption))
     return [Section("Search and finals", blocks)] if blocks else []
@@ -207,13 +231,17 @@ def _ink(standing: Standing) -> str:
 
 
 def pareto_section(evidence: Evidence, concluded: Conclusions) -> list[Section]:
-    """The first two objectives against each other, each entrant with its intervals."""
+    """The first objective against each other one, each entrant with its intervals."""
     names = list(evidence.objectives)
     found = places(evidence, concluded)
     if len(names) < 2 or not found:
         return []
-    across, up = names[:2]
-    marks = [_placed(place, across, up) for place in found]
+    figures = [_front_figure(found, names[0], up, len(names)) for up in names[1:]]
+    return [Section("Trade-off on fresh seeds", [*figures, pareto_table(found, evidence.objectives)])]
+
+
+def _front_figure(found: Sequence[Place], across: str, up: str, objectives: int) -> Figure:
+    marks = [_placed(place, across, up, named=place.on_front or len(found) <= NAMED) for place in found]
     drawing = plot(
         Axis(spoken(across), percent=is_share(across)),
         Axis(spoken(up), percent=is_share(up)),
@@ -222,13 +250,13 @@ def pareto_section(evidence: Evidence, concluded: Conclusions) -> list[Section]:
     )
     caption = (
         "Means over fresh seeds with 95 % intervals of each mean. Filled: on the front, no other has better means in "
-        f"{'both' if len(names) == 2 else 'all objectives'}; rings: off it. Intervals of means overlap more than "
+        f"{'both' if objectives == 2 else 'all objectives'}; rings: off it. Intervals of means overlap more than "
         "paired differences do: the verdicts above count."
     )
-    return [Section("Trade-off on fresh seeds", [Figure(drawing, caption), pareto_table(found, evidence.objectives)])]
+    return Figure(drawing, caption)
 
 
-def _placed(place: Place, across: str, up: str) -> Mark:
+def _placed(place: Place, across: str, up: str, *, named: bool) -> Mark:
     x, y = place.values[across], place.values[up]
     tone = "tone0" if place.is_baseline else ("winner" if place.on_front else "muted")
     hint = f"{place.name}: {shown(across, x.mean)}, {shown(up, y.mean)}, {x.n} seeds"
@@ -236,16 +264,20 @@ def _placed(place: Place, across: str, up: str) -> Mark:
         x.mean,
         y.mean,
         tone,
-        place.name,
+        place.name if named else "",
         hint,
         hollow=not place.on_front,
-        across=_ends(x),
-        up=_ends(y),
+        across=_ends(across, x),
+        up=_ends(up, y),
     )
 
 
-def _ends(interval: Interval) -> tuple[float, float] | None:
-    return (interval.low, interval.high) if math.isfinite(interval.low) else None
+def _ends(objective: str, interval: Interval) -> tuple[float, float] | None:
+    return _bounds(objective, interval) if math.isfinite(interval.low) else None
+
+
+def _bounds(objective: str, interval: Interval) -> tuple[float, float]:
+    return within(objective, interval.low), within(objective, interval.high)
 
 
 def pareto_table(found: Sequence[Place], objectives: Mapping[str, Direction]) -> Table:

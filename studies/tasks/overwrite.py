@@ -97,8 +97,9 @@ class Overwrite:
         self.vocabulary = options.vocabulary
         self.length = options.length
         self.description = (
-            f"recall after updates: {options.pairs} keys, {options.updated_keys} of them re-assigned {options.times}"
-            f" times, in {options.length} tokens, vocabulary {options.vocabulary}; {options.evaluation} sequences"
+            f"recall after updates: {options.pairs} keys, {options.updated_keys} of them re-assigned "
+            f"{'once' if options.times == 1 else f'{options.times} times'}, in {options.length} tokens, vocabulary "
+            f"{options.vocabulary}; {options.evaluation} sequences"
         )
         determined = dataclasses.replace(options, tokens=None)
         self.data_hash = pairs_of.hash_options(self.name, dataclasses.asdict(determined))

@@ -10,6 +10,7 @@ from typing import Any
 from archsearch.spaces.resolution import suggesting
 from archsearch.studies.engine.limits import Limits
 from archsearch.studies.engine.session import carry_out
+from archsearch.studies.evidence.findings import covered
 from archsearch.studies.files.directory import Result, StudyDirectory
 from archsearch.studies.throughput.grid import Grid, plan_of, resolve
 from archsearch.studies.workers.executor import Resources
@@ -103,16 +104,8 @@ def _shares(results: list[Result], seconds: float) -> dict[str, Any]:
     return {
         "workers": len(processes),
         "groups": len(groups),
-        "in training": _covered([span for group in groups.values() for span in group["spans"]]) / seconds,
+        "in training": covered([(start, stop) for group in groups.values() for start, stop in group["spans"]])
+        / seconds,
         "shares": {**shares, "rest": 1 - sum(shares.values())},
         "of groups": [{what: group.get(what, 0.0) for what in PHASES} for group in groups.values()],
     }
-
-
-def _covered(spans: list[list[float]]) -> float:
-    """Seconds that lie in one of the spans at least."""
-    total, end = 0.0, float("-inf")
-    for start, stop in sorted(spans):
-        total += max(0.0, stop - max(start, end))
-        end = max(end, stop)
-    return total

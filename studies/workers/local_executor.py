@@ -116,13 +116,14 @@ class LocalExecutor:
         self._busy, self._idle, self._came = [], [], []
 
     def _begin_groups(self) -> None:
-        """Start what came since the last look: trials of one structure together, evenly over the devices that have
-        nothing to do; where each has something, apart they would only take longer."""
+        """Start what came since the last look: trials of one structure together, parted only among devices that have
+        nothing to do. Two halves of a group on devices that are busy take the time of two groups.
+        """
         if not self._came:
             return
         self._take_back()
-        at_rest = sum(not self._load(device) for device in self._devices)
-        most = min(self._together, -(-len(self._came) // max(1, at_rest)))
+        idle = sum(self._load(device) == 0 for device in self._devices)
+        most = min(self._together, -(-len(self._came) // max(1, idle)))
         groups, self._came = gathered(self._came, most), []
         for group in groups:
             self._begin(group)

@@ -15,11 +15,18 @@ from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.dsl import Kind
-from archsearch.kernels.triton import forms, launch, machine_code, setup
+from archsearch.kernels.conformance.made_up import RULES
+from archsearch.kernels.triton import forms, launch, machine_code, product_tiles, setup
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
-NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64"}
+NAMES = {
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+}
 FOUND: dict[str, dict[str, int]] = {}
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 PROCESSORS = 132
@@ -37,8 +44,8 @@ class Kernel:
         return self.compiled
 
     def compiled(self, *tensors: Any, **named: Any) -> None:
-        """Note the largest number of products in flight inside a loop, the shared memory, and what reads of uniform
-        registers come before any write.
+        """Note the largest number of products in flight inside a loop, the shared memory, what reads of uniform
+        registers come before any write, and what products have lost a tile.
         """
         options = {name: named.pop(name) for name in ("num_warps", "num_stages", "maxnreg") if name in named}
         given = dict(zip(self.function.arg_names, tensors, strict=False)) | named
@@ -60,13 +67,17 @@ class Kernel:
         source = ASTSource(self.function, types, constants, attributes)
         compiled = cast(Any, triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options))
         pending = [int(number) for number in re.findall(r"pendings = (\d+)", compiled.asm["ttgir"])]
+        listing = machine_code.listing(compiled.asm["cubin"])
         name = self.function.__name__ + "".join(f" {flag}" for flag in ("PIECES", "SAVE") if given.get(flag))
         FOUND[name] = {
             **resources(compiled.asm["cubin"]),
             "in flight": max(pending, default=0),
             "shared memory": compiled.metadata.shared,
-            "unwritten": len(machine_code.unwritten(machine_code.listing(compiled.asm["cubin"]))),
+            "unwritten": len(machine_code.unwritten(listing)),
+            "lost": len(product_tiles.lost(listing)),
             "products": len(re.findall(r"warp_group_dot ", compiled.asm["ttgir"])),
+            "operations": len(re.findall(r"^ +(?:%\S+ = |tt\.|scf\.)", compiled.asm["ttir"], re.MULTILINE)),
+            "loads": len(re.findall(r" tt\.load ", compiled.asm["ttir"])),
         }
 
 
@@ -90,9 +101,19 @@ class Module:
         return Kernel(getattr(self.module, name))
 
 
-def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int) -> None:
-    """Both passes of a rule of the zoo at K = `keys` and V = `values` in bfloat16."""
-    form = lower(rules[name])
+def main(
+    name: str,
+    batch: int,
+    tokens: int,
+    heads: int,
+    keys: int,
+    values: int,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    chunk: int = 0,
+) -> None:
+    """Both passes of a rule of the zoo, or a made-up one, at K = `keys` and V = `values`; chunk 0: the plan's."""
+    form = lower(next((rule for rule in RULES if rule.name == name), None) or rules[name])
     load = setup.modules.load
 
     def replaced(name: str, text: str) -> Any:
@@ -108,8 +129,8 @@ def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int)
     for operand in form.operands:
         wide = operand.kind in (Kind.GATE, Kind.LOG_DECAY)
         shape = [extents[dim] for dim in operand.shape.strip("[]").split(", ")]
-        tensors.append(torch.empty(shape, dtype=torch.float32 if wide else torch.bfloat16, device="meta"))
-    made = setup.setup_of(forms.key(form), tensors, None, None, 0)
+        tensors.append(torch.empty(shape, dtype=torch.float32 if wide else dtype, device="meta"))
+    made = setup.setup_of(forms.key(form), tensors, None, None, chunk)
     output, state, kept = launch.forward(made, tensors, None, None, 1.0, keep=True)
     launch.forward(made, tensors, None, None, 1.0, keep=False)
     launch.backward(made, tensors, None, None, kept, output, state, 1.0)
@@ -117,8 +138,9 @@ def main(name: str, batch: int, tokens: int, heads: int, keys: int, values: int)
 
 
 if __name__ == "__main__":
-    for given in sys.argv[7:]:
+    for given in sys.argv[9:]:
         place, _, value = given.partition("=")
         kernel, _, name = place.partition(".")
         FORCED[kernel, name] = int(value)
-    main(sys.argv[1], *(int(number) for number in sys.argv[2:7]))
+    kind = next(kind for kind, name in NAMES.items() if name == sys.argv[7])
+    main(sys.argv[1], *(int(number) for number in sys.argv[2:7]), dtype=kind, chunk=int(sys.argv[8]))

@@ -70,6 +70,13 @@ def test_contractions_keep_the_bounds_of_the_table(rule: str) -> None:
         assert sensitivity.of(name) < 1.1 * ORDINARY[quantity_of(setting.form, name)], name
 
 
+def test_the_state_that_a_sequence_begins_with_is_rounded_with_the_operands() -> None:
+    """Where nothing is written, the last state is the first, and an output two rounded factors."""
+    _, sensitivity, _ = measured(rules["linear"], v=0.0)
+    assert sensitivity.of("state") == pytest.approx(1.0, rel=0.1)
+    assert sensitivity.of("output") == pytest.approx(2**0.5, rel=0.1)
+
+
 def test_a_cancellation_widens_the_bound_of_what_it_spoils() -> None:
     _, sensitivity, _ = measured(CANCELLING, gamma=0.75)
     assert sensitivity.of("output") > 2 * ORDINARY[Quantity.VALUE]

@@ -14,12 +14,12 @@ from archsearch.kernels.triton.program import Program
 from archsearch.kernels.triton.steps import Step
 
 LISTING = """
-        /*0000*/                   S2UR UR4, SR_CTAID.X ;
+        /*0000*/                   S2UR UR4, SR_CgaCtaId ;
         /*0010*/                   UMOV UR5, 0x400 ;
         /*0020*/                   ULEA UR8, UR4, UR5, 0x18 ;
         /*0030*/                   ULDC.64 UR30, c[0x0][0x208] ;
         /*0040*/                   LDG.E.64 R6, desc[UR30][R6.64] ;
-        /*0050*/                   UMOV UR10, UR8 ;
+        /*0050*/                   USGXT.U32 UR10, UR8, 0xe ;
         /*0060*/                   UMOV UR11, 0x80000020 ;
         /*0070*/                   HGMMA.64x32x16.F32.BF16 R24, R92, gdesc[UR8].tnspB, R24 ;
         /*0080*/              @!P1 UIADD3.64 UR12, UR10, 0x40, URZ ;

@@ -320,8 +320,8 @@ KERNELS = (
     Fault(
         "strong_edge_forgets_its_writes",
         "gradients_strong",
-        "edge = edge * tl.sum(remains, 0) + tl.sum(early_rows * d_write, 0)",
-        "edge = edge * tl.sum(remains, 0)",
+        "tl.sum(edge, 0) + tl.sum(writes * d_write, 0)",
+        "tl.sum(edge, 0)",
         "gla kda",
     ),
 )

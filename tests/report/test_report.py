@@ -12,7 +12,7 @@ import pytest
 
 from archsearch.report.labels import Box, placed
 from archsearch.report.page import Code, Equation, Facts, Figure, Page, Section, Text, Tiles
-from archsearch.report.plots import LABEL_HEIGHT, Line, Mark, plot, spread
+from archsearch.report.plots import HEIGHT, LABEL_HEIGHT, MOST_LABELS, Line, Mark, plot, spread
 from archsearch.report.scales import Axis, compact, fitted, linear_ticks, log_ticks
 from archsearch.report.tables import Column, Table, shown
 from archsearch.report.words import shortened
@@ -187,6 +187,20 @@ def test_what_is_aside_is_folded_away_beside_the_names() -> None:
 def test_differences_of_shares_are_points() -> None:
     assert shown(-0.0039, Column("d", "d", digits=2, points=True)) == "-0.39"
     assert fitted(Axis("x", points=True), [0.0, 0.02], 0, 1).label(0.02) == "2"
+
+
+def test_labels_that_do_not_fit_beside_a_drawing_are_left_out() -> None:
+    lines = [Line([(0.0, 0.0), (1.0, float(i))], "tone0", f"line {i}.") for i in range(40)]
+    drawing = plot(Axis("x"), Axis("y"), lines=lines, summary="many lines")
+    heights = [float(y) for y in re.findall(r'<text class="label [^"]*" x="[^"]*" y="([^"]*)"', drawing)]
+    assert len(heights) == MOST_LABELS and min(heights) > 0 and max(heights) < HEIGHT
+
+
+def test_ticks_are_written_as_they_are() -> None:
+    scale = fitted(Axis("bits per byte"), [2.22, 2.31], 0, 1)
+    assert [scale.label(tick) for tick in scale.ticks()] == ["2.22", "2.24", "2.26", "2.28", "2.3"]
+    scale = fitted(Axis("bits per byte"), [2.22, 2.315], 0, 1)
+    assert [scale.label(tick) for tick in scale.ticks()] == ["2.225", "2.25", "2.275", "2.3"]
 
 
 def test_a_long_name_keeps_its_end() -> None:

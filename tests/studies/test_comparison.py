@@ -1,6 +1,7 @@
 """Verdicts: exact distributions, exact corrections, and what word follows from which numbers."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -98,6 +99,8 @@ def test_the_word_follows_from_interval_band_and_direction(given: Contest, word:
         (contest(0.2), "the interval over 6 seeds holds 0"),
         (contest(0.2, band=2.0), "the difference is less than 2"),
         (contest(0.02, scale=0.001, band=0.05), "the difference is less than 0.05, though not 0"),
+        (replace(contest(0.0, scale=0.001, band=0.01), in_points=True), "the difference is less than 1 point"),
+        (replace(contest(0.0, scale=0.001, band=0.025), in_points=True), "the difference is less than 2.5 points"),
         (contest(2.0), "the interval leaves out 0; p is 0.001 after Holm's correction"),
         (contest(9.0), "the interval leaves out 0; p is below 0.001 after Holm's correction"),
     ],

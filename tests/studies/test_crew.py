@@ -150,6 +150,20 @@ def executor() -> Any:
     workers.close()
 
 
+@pytest.mark.parametrize(("busy", "sizes"), [((), [2, 2]), ((0,), [4]), ((0, 1), [4])])
+def test_a_structure_is_parted_only_among_devices_that_have_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: Sequence[int], sizes: Sequence[int]
+) -> None:
+    begun: list[int] = []
+    workers = LocalExecutor(Resources(gpus=0.125, workers="local"), devices=2)
+    monkeypatch.setattr(LocalExecutor, "_load", lambda _, device: 4 * (device in busy))
+    monkeypatch.setattr(LocalExecutor, "_begin", lambda _, group: begun.append(len(group)))
+    for assignment in study(tmp_path, four()):
+        workers.start(assignment)
+    workers.departures(0.0)
+    assert begun == sizes
+
+
 def test_a_killed_process_loses_its_trials_and_nothing_else(tmp_path: Path, executor: LocalExecutor) -> None:
     slow = Grid(GRID.task, GRID.model, GRID.batch, 4000, 2, GRID.names, GRID.rates)
     first = study(tmp_path / "slow", four(grid=slow), slow)
@@ -200,9 +214,7 @@ class Idler:
         pass
 
 
-def test_a_structure_is_split_over_devices_that_have_nothing_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_whose_trials_have_departed_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = LocalExecutor(Resources(gpus=1 / 16, workers="local"), devices=2)
     ends: list[Connection] = []
 
@@ -212,20 +224,19 @@ def test_a_structure_is_split_over_devices_that_have_nothing_to_do(
         return _Worker(Idler(), ours, Pipe()[0], device)
 
     monkeypatch.setattr(workers, "_new_worker", idler)
-    trials = study(tmp_path, [*four(), *four("simple_gla"), *four("simple_gla")])
+    trials = study(tmp_path, [*four(), *four("simple_gla")])
 
-    def begun(first: int, last: int) -> list[tuple[int, list[int]]]:
-        before = len(workers._busy)
-        for trial in trials[first : last + 1]:
+    def begin(some: Sequence[Assignment]) -> None:
+        for trial in some:
             workers.start(trial)
-        workers.departures(0)
-        return [(worker.device, [each.number for each in worker.group]) for worker in workers._busy[before:]]
+        workers._begin_groups()
 
-    assert begun(0, 3) == [(0, [0, 1]), (1, [2, 3])], "both have nothing to do"
-    assert begun(4, 7) == [(0, [4, 5, 6, 7])], "each has something"
-    ends[1].send((True, ""))
-    assert [departure.assignment.number for departure in workers.departures(0)] == [2, 3]
-    assert begun(8, 11) == [(1, [8, 9, 10, 11])], "one has nothing"
+    begin(trials[:4])
+    for worker, end in zip(workers._busy, ends, strict=True):
+        worker.ended = {trial.number for trial in worker.group}  # their results are there
+        end.send((True, ""))  # the last word, which nobody has looked for
+    begin(trials[4:])
+    assert [[trial.number for trial in worker.group] for worker in workers._busy] == [[4, 5], [6, 7]]
     workers.close()
 
 

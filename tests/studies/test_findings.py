@@ -11,6 +11,7 @@ from archsearch.studies.design.rates import RATE
 from archsearch.studies.evidence.findings import arms, costs, importances, rate_curves, rung_worth
 from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.files.decisions import Decision
+from archsearch.studies.files.directory import Measurement
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.report.caveats import warnings
 from archsearch.studies.report.figures import search_course
@@ -62,6 +63,18 @@ def test_the_choice_that_decides_is_the_most_important() -> None:
     assert importances(evidence_of(rows), "loss") == shares
 
 
+def test_a_choice_that_some_trials_made_has_no_importance() -> None:
+    """A few good trials at one value of a branch's number would else weigh more than all choices together."""
+    rows: list[Row] = []
+    for number in range(40):
+        kind, rate = "ab"[number % 2], number / 40
+        choices = {"rule/kind": kind, "rule/rate": rate} | (
+            {"rule/kind=a/lam": 0.1 * (number % 8)} if kind == "a" else {}
+        )
+        rows.append(row(number, choices, abs(rate - 0.5)))
+    assert list(importances(evidence_of(rows), "loss")) == ["rule/rate", "rule/kind"]
+
+
 def test_few_or_equal_trials_have_no_importances() -> None:
     few = [row(i, {"rule/kind": "ab"[i % 2]}, float(i)) for i in range(7)]
     equal = [row(i, {"rule/kind": "ab"[i % 2]}, 1.0) for i in range(20)]
@@ -92,6 +105,20 @@ def test_a_best_rate_at_the_end_of_the_grid_is_told() -> None:
     assert "low kind: 0.001, the lowest; high kind: 0.1, the highest" in page
     inside = rate_section(evidence_of(rows[:3], GRID))[0].html()
     assert "Learning rates" in inside and "at an end of the rates tried" not in inside
+
+
+def test_a_rate_that_costs_a_share_much_is_told() -> None:
+    """Ranks see no sizes: the rate that is best in two of three objectives may have lost the third."""
+    ways = {"recall": Direction.MAXIMIZE, "overwrite": Direction.MAXIMIZE, "loss": Direction.MINIMIZE}
+    rows = grid(0, "kind", (2.0, 1.9, 1.8))
+    values = [(0.996, 0.99, 2.0), (1.0, 0.98, 1.9), (0.15, 0.995, 1.8)]
+    rows = [replace(r, values=dict(zip(ways, v, strict=True))) for r, v in zip(rows, values, strict=True)]
+    page = rate_section(replace(evidence_of(rows, GRID), objectives=ways))[0].html()
+    assert (
+        "on one seed: kind kind: recall 15.0 % at 0.1, 100.0 % at 0.01. They are judged at it, in finals too." in page
+    )
+    near = [replace(r, values={**r.values, "recall": 0.95 + r.values["recall"] / 100}) for r in rows]
+    assert "They are judged at it" not in rate_section(replace(evidence_of(near, GRID), objectives=ways))[0].html()
 
 
 def test_rates_that_were_met_by_chance_are_no_curve() -> None:
@@ -134,6 +161,20 @@ def test_too_few_free_passes_say_nothing() -> None:
     (worth,) = rung_worth(evidence_of(rows), [decision(i, float(i), i) for i in range(2)])
     assert worth.correlation is None and worth.passes == 2
     assert rung_section(evidence_of(rows), []) == []
+
+
+def test_time_that_trials_shared_counts_once_and_repeats_are_no_trials() -> None:
+    spans = [[[0.0, 2.0], [3.0, 4.0]], [[1.0, 3.5]], [[9.0, 10.0]]]
+    rows = [row(i, {}, 1.0, details={"group": {"spans": each}}) for i, each in enumerate(spans)]
+    repeat = row(3, {}, 1.0, Outcome.DUPLICATE, seconds=0.0, tokens=0)
+    (cost,) = costs(evidence_of([*rows, repeat]))
+    assert (cost.trials, cost.seconds, cost.wall) == (3, 6.0, 5.0)
+    curve = [Measurement(1, tokens, tokens / 10, {}, tokens / 5, 20.0 + tokens) for tokens in (5, 10)]
+    (alone,) = costs(evidence_of([*rows, row(4, {}, 1.0, curve=curve)]))
+    assert alone.wall == 5.0 + 2.0
+    again = row(5, {}, 1.0, attempt=2, details=rows[0].details)
+    for unknown in (row(5, {}, 1.0), again):
+        assert costs(evidence_of([*rows, unknown]))[0].wall is None
 
 
 def test_samplers_are_compared_at_equal_device_time() -> None:

@@ -235,7 +235,12 @@ def test_finals_rank_with_intervals_and_verdicts() -> None:
     first, second, chance = table.rows
     assert (first["entrant"], first["verdict"], second["verdict"]) == ("x (trial 1)", "win", "baseline")
     assert chance == {"entrant": "chance", "mean": 0.1, "role": "reference"}
-    assert "Recall: x (trial 1) wins." in words(part(page, "Verdicts against gated_delta_net"))
+    said = words(part(page, "Verdicts against gated_delta_net"))
+    assert "Recall: x (trial 1) wins." in said
+    leads = (
+        "Winner of the finals on 6 fresh seeds: x (trial 1) (win in recall, against gated_delta_net). An export takes"
+    )
+    assert leads in said and leads not in words(build_page(replace(found, rows=found.rows[1:]), [], "runs/x").html())
     assert first["mean"] == pytest.approx(0.6025) and first["half"] == pytest.approx(
         2.5706 * stdev(BETTER) / 6**0.5, rel=1e-4
     )
@@ -245,6 +250,53 @@ def test_finals_rank_with_intervals_and_verdicts() -> None:
     assert "No A/A study is kept" in words(part(page, "Verdicts against gated_delta_net"))
     (budgets,) = [table for table in page.tables if table.name == "matched"]
     assert [line["is"] for line in budgets.rows] == ["reference", ""]
+
+
+def test_seeds_of_two_kinds_are_told_and_no_share_leaves_its_ends() -> None:
+    late = (1.0, 0.99, 1.0, 0.98, 1.0, 0.02)
+    found = finals([("gated_delta_net", (0.99, 1.0, 0.98, 1.0, 0.99, 1.0)), ("x (trial 1)", late)])
+    both = {"recall": Direction.MAXIMIZE, "bits_per_byte": Direction.MINIMIZE}
+    page = build_page(replace(found, objectives=both), [], "runs/x/finals")
+    said = words(part(page, "Verdicts against gated_delta_net"))
+    assert "between the seeds of one entrant: x (trial 1) 2.0 % to 100.0 %, median 99.5 %. Some seeds learn" in said
+    table, front = (next(t for t in page.tables if t.name == name) for name in ("verdicts_recall", "pareto"))
+    assert table.rows[1]["each"] == "100.0 99.0 100.0 98.0 100.0 2.0"
+    assert [line["recall_high"] for line in front.rows] == [1.0, 1.0]
+
+
+def test_of_many_entrants_only_those_on_the_front_are_named_in_a_drawing() -> None:
+    both = {"recall": Direction.MAXIMIZE, "bits_per_byte": Direction.MINIMIZE}
+    for count, seen in ((14, True), (15, False)):
+        found = finals([(f"entrant {i}", tuple(0.1 + 0.05 * i + value for value in BASE)) for i in range(count)])
+        section = part(build_page(replace(found, objectives=both), [], "runs/x"), "Trade-off on fresh seeds")
+        drawing = section.split("<table")[0]
+        assert f">entrant {count - 1}</text>" in drawing and (">entrant 3</text>" in drawing) == seen
+
+
+def test_more_mean_curves_than_colours_are_those_of_the_front() -> None:
+    both = {"recall": Direction.MAXIMIZE, "bits_per_byte": Direction.MINIMIZE}
+    for count, seen in ((8, True), (9, False)):
+        found = finals([(f"entrant {i}", tuple(0.1 + 0.05 * i + value for value in BASE)) for i in range(count)])
+        curves = part(build_page(replace(found, objectives=both), [], "runs/x"), "Learning curves")
+        assert f">entrant {count - 1}</text>" in curves and (">entrant 3</text>" in curves) == seen
+        assert ("Named: the means of those on the front" in curves) != seen
+    assert "Named: the means" not in part(build_page(*search(), "runs/x"), "Learning curves")
+
+
+@pytest.mark.parametrize(("count", "warned"), [(3, True), (10, False)])
+def test_a_verdict_on_few_documents_is_said_to_be_of_these(count: int, warned: bool) -> None:
+    found = finals([("gated_delta_net", BASE), ("x (trial 1)", BETTER)])
+    kept = {"documents": {"mqar": [[f"16/{i}", 1, 0.5] for i in range(count)]}}
+    rows = [replace(r, details={**r.details, **kept}) for r in found.rows]
+    said = words(part(build_page(replace(found, rows=rows), [], "runs/x"), "Verdicts against gated_delta_net"))
+    assert ("Recall is of 3 documents: that few" in said) == warned
+
+
+def test_many_winners_are_counted_and_told_apart() -> None:
+    names = ["x, y (trial 1)", "z (trial 2)", "w (trial 3)"]
+    page = build_page(finals([("gated_delta_net", BASE), *((name, BETTER) for name in names)]), [], "runs/x/finals")
+    said = words(part(page, "Verdicts against gated_delta_net"))
+    assert "Recall: 3 win (x, y (trial 1); z (trial 2); w (trial 3))." in said
 
 
 def test_verdicts_show_the_rate_that_each_entrant_came_with() -> None:

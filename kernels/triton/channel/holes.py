@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from archsearch.kernels.triton.channel.functions import target_factors
-from archsearch.kernels.triton.channel.gradients import own_gradients, place_weights, turn_back
+from archsearch.kernels.triton.channel.gradients import turn_back
 from archsearch.kernels.triton.channel.quads import (
     TOKENS,
     has_signs,
@@ -22,6 +22,7 @@ from archsearch.kernels.triton.channel.quads import (
     woven,
     write_tiles,
 )
+from archsearch.kernels.triton.channel.strong import strong_holes
 from archsearch.kernels.triton.gradients.streams import joined
 from archsearch.kernels.triton.serial_rows import span
 from archsearch.lowering import NormalForm
@@ -37,8 +38,7 @@ BEHIND_EACH = tuple((r, r + 1, f"left_{r + 1}") for r in (2, 1, 0))
 
 
 def channel_holes(form: NormalForm) -> dict[str, str]:
-    """The holes of `solve_channel` and `gradients_channel`."""
-    one = ["one"] * 4
+    """The holes of the kernels of rules whose channels decay on their own."""
     read = [["q_0"], ["q_1"], ["q_2"], ["q_3"]]
     return {
         "quad_tokens": joined(f"token_{r} = 4 * quad + {r}\nhere_{r} = token_{r} < length" for r in TOKENS),
@@ -47,7 +47,6 @@ def channel_holes(form: NormalForm) -> dict[str, str]:
         "quad_rows": quad_rows(form),
         "quad_places": quad_places(form),
         "own_pairs": own_pairs(form),
-        "own_gradients": own_gradients(form),
         "mixed_0": woven(_mixed(form, (0, 1, 0, 1))),
         "mixed_1": woven(_mixed(form, (0, 0, 1, 1), ("left_1", "", "", "left_2"))),
         "asked_0": woven(read),
@@ -55,11 +54,6 @@ def channel_holes(form: NormalForm) -> dict[str, str]:
         "late_rows": woven(weighed(residual_tiles(form), BEFORE)),
         "early_rows": woven(weighed(write_tiles(form), BEHIND)),
         "read_rows": woven(weighed(read, BEFORE)),
-        "late_weights": woven(_repeated(form, [text or "one" for text in BEFORE])),
-        "early_weights": woven(_repeated(form, [text or "one" for text in BEHIND])),
-        "read_weights": woven([[text or "one"] for text in BEFORE]),
-        "mixed_weights": woven(_repeated(form, ["left_1", "one", "one", "left_2"])),
-        "asked_weights": woven([[text] for text in (*one[:3], "left_2")]),
         "since": _chain("since", "starts", BEFORE_EACH),
         "until": _chain("until", "last - ends", BEHIND_EACH, turn=" * last_turn" if has_signs(form) else ""),
         "grown": _chain("grown", "-ends", BEHIND_EACH, "LIMIT"),
@@ -70,9 +64,9 @@ def channel_holes(form: NormalForm) -> dict[str, str]:
         "now_residual": woven(_now(form, "residual")),
         "now_write": woven(_now(form, "write")),
         "now_read": woven([[_times(f"since_{r}", left_between(form, r, 0, form.read.decays))] for r in TOKENS]),
-        "place_weights": place_weights(form),
         "turn_back": turn_back(form),
         "target_factors": target_factors(form),
+        **strong_holes(form),
     }
 
 
@@ -108,7 +102,3 @@ def _named(name: str) -> list[str]:
 
 def _times(text: str, factor: str) -> str:
     return f"{text} * {factor}" if factor else text
-
-
-def _repeated(form: NormalForm, texts: Sequence[str]) -> list[list[str]]:
-    return [[text] * span(form) for text in texts]
