@@ -296,6 +296,8 @@ def _typed(hint: object) -> str:
         return " or ".join(dict.fromkeys(_typed(each) for each in args))
     if origin is typing.Literal:
         return f"one of {', '.join(map(str, args))}"
+    if origin in (tuple, list):
+        return f"a {cast(type, origin).__name__}"
     if isinstance(hint, type) and issubclass(hint, Enum):
         return f"one of {', '.join(map(str, hint))}"
     return hint.__name__ if isinstance(hint, type) and dataclasses.is_dataclass(hint) else _words(cast(object, hint))
