@@ -71,6 +71,16 @@ def to_plain(value: object) -> object:
     return cast(object, value)
 
 
+def check_fields(options: object, key: str, is_open: Callable[[object], bool] = lambda value: False) -> None:
+    """Whether each field of a dataclass holds what its annotation says, for values that were not read by `from_plain`.
+    key: what the whole is called in errors. is_open: of values that pass anywhere, as holes do. ConfigError.
+    """
+    for name, hint in _hints(type(options)).items():
+        value = getattr(options, name)
+        if not _holds(hint, value, is_open):
+            raise ConfigError(f"{key}.{name} must be {_typed(hint)}; got {_shown(value)}")
+
+
 def class_key(kind: type) -> str:
     """The key by which YAML names a class: LowRank is `low_rank`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
@@ -257,6 +267,40 @@ class _Reader:
 def _hints(kind: type) -> dict[str, object]:
     names = {field.name for field in dataclasses.fields(kind) if field.init}
     return {name: hint for name, hint in typing.get_type_hints(kind).items() if name in names}
+
+
+def _holds(hint: object, value: object, is_open: Callable[[object], bool]) -> bool:
+    """Whether a value is of an annotated type; a whole number is a number, and true or false is neither."""
+    if is_open(value) or hint is Any or hint is object:
+        return True
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_holds(each, value, is_open) for each in args)
+    if origin is typing.Literal:
+        return value in args
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        held = cast(Mapping[object, object], value) if isinstance(value, Mapping) else None
+        return held is not None and all(_holds(_mapping_value(hint), item, is_open) for item in held.values())
+    if origin in (tuple, list):
+        items = cast(Sequence[object], value) if isinstance(value, origin) else None
+        return items is not None and all(_holds(args[0], item, is_open) for item in items)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, int | float if hint is float else cast(type, hint))
+
+
+def _typed(hint: object) -> str:
+    """What a value must be: a member of an enumeration, a dataclass by its name."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_typed(each) for each in args))
+    if origin is typing.Literal:
+        return f"one of {', '.join(map(str, args))}"
+    if origin in (tuple, list):
+        return f"a {cast(type, origin).__name__}"
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return f"one of {', '.join(map(str, hint))}"
+    return hint.__name__ if isinstance(hint, type) and dataclasses.is_dataclass(hint) else _words(cast(object, hint))
 
 
 def _dataclasses_of(hint: object) -> list[type]:

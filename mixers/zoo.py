@@ -66,7 +66,9 @@ class RefusedRuleError(RuleError, KeyError):
 class Zoo(Mapping[str, Rule]):
     """Rules by name, read-only. Aliases and families are found and not listed."""
 
-    def __getitem__(self, name: str) -> Rule:
+    def __getitem__(self, name: object) -> Rule:
+        if not isinstance(name, str):
+            raise UnknownRuleError(f"a rule's name must be text; got {name!r}. The zoo: {', '.join(NAMES)}")
         name = ALIASES.get(name, name)
         if name in REFUSED:
             raise RefusedRuleError(REFUSED[name].why(name))
@@ -74,7 +76,8 @@ class Zoo(Mapping[str, Rule]):
             n, gated = member
             return import_module("archsearch.mixers.gated_delta_product").delta_product(n, gated=gated)
         if name not in NAMES:
-            nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(name, [*NAMES, *ALIASES], n=1))
+            near = get_close_matches(name.lower(), [*NAMES, *ALIASES], n=1)
+            nearest = "".join(f"; did you mean {match}?" for match in near)
             raise UnknownRuleError(f"unknown rule {name!r}{nearest or '.'} The zoo: {', '.join(NAMES)}")
         return import_module(f"archsearch.mixers.{name}").RULE
 

@@ -3,11 +3,14 @@
 Every field may hold a hole while it stands in a `Space`; values are checked as soon as they are numbers.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from archsearch.errors import ConfigError
+from archsearch.holes import is_hole
+from archsearch.typed_data import check_fields
 
 LARGEST_BATCH = 1 << 31
 LARGEST_BUDGET = 10**15
@@ -57,7 +60,8 @@ class Training:
     precision: Precision = Precision.AUTO
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of range; holes pass until they are filled."""
+        """Refuse other types and numbers out of range; holes pass until they are filled."""
+        check_fields(self, "training", is_hole)
         _need("training.learning_rate", self.learning_rate, "> 0", lambda x: x > 0)
         _need("training.weight_decay", self.weight_decay, ">= 0", lambda x: x >= 0)
         _need("training.epsilon", self.epsilon, "> 0", lambda x: x > 0)
@@ -97,7 +101,8 @@ class Budget:
     tolerance: float = 0.01
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of range; holes pass until they are filled."""
+        """Refuse other types and numbers out of range; holes pass until they are filled."""
+        check_fields(self, "budget", is_hole)
         for name in ("parameters", "flops_per_token", "state_bytes", "tokens"):
             _need(f"budget.{name}", getattr(self, name), ">= 1", lambda x: x >= 1)
             _need(f"budget.{name}", getattr(self, name), f"<= {LARGEST_BUDGET:,}", lambda x: x <= LARGEST_BUDGET)
@@ -109,5 +114,5 @@ def _is_number(value: object) -> bool:
 
 
 def _need(key: str, value: object, condition: str, holds: Callable[[float], bool]) -> None:
-    if isinstance(value, (int, float)) and not holds(value):
+    if isinstance(value, (int, float)) and not (holds(value) and math.isfinite(value)):
         raise ConfigError(f"{key} must be {condition}; got {value}")

@@ -1,5 +1,6 @@
 """Points become trials, trials evidence.
 
 Lowest first: `files`, `tasks`, `training`, `workers` (what trains) and `search` (what to try next), `design` (what is
-asked), `engine` (the driver) and `evidence` (what the files say), `report`; on top `export`, `probe`, `commands`.
+asked), `engine` (the driver) and `evidence` (what the files say), `report`; on top `export`, `probe`, `reading` and
+`commands`.
 """

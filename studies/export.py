@@ -16,6 +16,7 @@ from archsearch.mixers.zoo import rules
 from archsearch.studies.design.entrants import Role
 from archsearch.studies.evidence.rows import Evidence, Row, read_evidence
 from archsearch.studies.evidence.winner import find_winner
+from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.training.checkpoint import read_checkpoint
@@ -103,9 +104,11 @@ def _of_study(source: Path) -> Trained:
 
 def _of_row(directory: StudyDirectory, evidence: Evidence, row: Row, why: str = "") -> Trained:
     trial = directory.trial(row.number)
-    config = trial_config(evidence.plan, trial.proposal() or {})
+    config = trial_config(evidence.plan, trial)
     task = _spoken_task(config)
-    return Trained(trial, config, task, _origin(evidence, row, task, why), why)
+    with records.read_as_written(directory.path / "study.json"):
+        origin = _origin(evidence, row, task, why)
+    return Trained(trial, config, task, origin, why)
 
 
 def _of_single(trial: TrialDirectory, proposal: Mapping[str, Any]) -> Trained:

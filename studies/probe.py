@@ -157,11 +157,11 @@ def _trial(source: Path) -> tuple[TrialDirectory, TrialConfig, str]:
         if winner is None:
             raise ProbeError(f"a probe of a study reads its winner; {source} has no complete trial yet")
         trial = winner.directory.trial(winner.row.number)
-        return trial, trial_config(winner.evidence.plan, trial.proposal() or {}), winner.why
+        return trial, trial_config(winner.evidence.plan, trial), winner.why
     trial = TrialDirectory(source)
     above = StudyDirectory(source.absolute().parent.parent)
     if above.exists() and source.name.isdigit() and trial.proposal() is not None:
-        return trial, trial_config(above.plan(), trial.proposal() or {}), ""
+        return trial, trial_config(above.plan(), trial), ""
     proposal = trial.proposal()
     if proposal is None or "config" not in proposal:
         what = "is none of them" if source.exists() else "does not exist"

@@ -107,9 +107,9 @@ def status(
     json: Json = False,
 ) -> None:
     """Running trials, rungs, time left; on a terminal it follows the driver. Reads files only."""
-    from archsearch.studies import commands
+    from archsearch.studies import reading
 
-    commands.status(directory, json=json, once=once)
+    reading.status(directory, json=json, once=once)
 
 
 @app.command(epilog="Example: archsearch study stop runs/quickstart")
@@ -129,17 +129,17 @@ def stop(
 @app.command(epilog="Example: archsearch study pareto runs/quickstart --json")
 def pareto(directory: Directory, *, json: Json = False) -> None:
     """The trials that no other beats in every objective."""
-    from archsearch.studies import commands
+    from archsearch.studies import reading
 
-    commands.pareto(directory, json=json)
+    reading.pareto(directory, json=json)
 
 
 @app.command(epilog="Example: archsearch study best runs/quickstart --json")
 def best(directory: Directory, *, json: Json = False) -> None:
     """The ranking, with the baselines in it, and the best rule as an equation."""
-    from archsearch.studies import commands
+    from archsearch.studies import reading
 
-    commands.best(directory, json=json)
+    reading.best(directory, json=json)
 
 
 @app.command(epilog="Example: archsearch study report runs/quickstart")
@@ -152,6 +152,6 @@ def report(
     ] = None,
 ) -> None:
     """Write the report: one HTML file that needs no network."""
-    from archsearch.studies import commands
+    from archsearch.studies import reading
 
-    commands.report(directory, keep)
+    reading.report(directory, keep)

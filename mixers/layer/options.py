@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from archsearch.holes import is_hole
 from archsearch.mixers.layer.checks import LARGEST_RATIO, choice, need
 from archsearch.mixers.layer.decay_options import (
     BoundedDecay,
@@ -36,6 +37,7 @@ from archsearch.mixers.layer.vector_options import (
     Static,
     Vector,
 )
+from archsearch.typed_data import check_fields
 
 Gate = Literal["swish", "sigmoid", "linear", "none"]
 
@@ -113,6 +115,7 @@ class Layer:
         need("layer.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
         choice("layer.output_norm", self.output_norm, ("rms", "group"))
         choice("layer.output_gate", self.output_gate, GATES)
+        check_fields(self, "layer", is_hole)
 
     def only(self, names: Collection[str]) -> Layer:
         """Itself without the sources of operands that are not among `names`: the layer of one point of a space."""

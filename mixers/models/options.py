@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from archsearch.errors import ConfigError
 from archsearch.holes import is_hole
 from archsearch.mixers.layer.checks import LARGEST_RATIO, need
 from archsearch.mixers.layer.partner_options import Griffin, Latent, Mamba
+from archsearch.typed_data import check_fields
 
 Entry = Literal["rule", "attention", "window", "mla", "mamba", "griffin", "conv"]
 ENTRIES = ("rule", "attention", "window", "mla", "mamba", "griffin", "conv")
@@ -63,9 +64,10 @@ class Model:
         need("model.dropout", self.dropout, "in [0, 1)", lambda x: 0 <= x < 1)
         need("model.norm_eps", self.norm_eps, "> 0", lambda x: x > 0)
         need("model.initial_std", self.initial_std, "> 0", lambda x: x > 0)
-        entries = ENTRIES if is_hole(self.pattern) else self.pattern
-        if not entries or any(not is_hole(entry) and entry not in ENTRIES for entry in entries):
+        entries = cast(object, self.pattern)
+        if isinstance(entries, tuple | list) and not _are_entries(cast(Sequence[object], entries)):
             raise ConfigError(f"model.pattern must hold one or more of {', '.join(ENTRIES)}; got {self.pattern}")
+        check_fields(self, "model", is_hole)
 
     @property
     def mlp_width(self) -> int:
@@ -83,6 +85,10 @@ class Model:
         """Itself, sizes of layers that are not among `entries` as by default: the model of one point of a space."""
         unused = {SIZES[entry] for entry in SIZES if entry not in entries}
         return replace(self, **{f.name: _default(f) for f in fields(self) if f.name in unused})
+
+
+def _are_entries(pattern: Sequence[object]) -> bool:
+    return len(pattern) > 0 and all(is_hole(entry) or entry in ENTRIES for entry in pattern)
 
 
 def _default(option: Field[Any]) -> Any:

@@ -15,6 +15,7 @@ from archsearch.mixers.lookup import find_rule
 from archsearch.spaces.resolution import baseline, resolve
 from archsearch.spaces.space import Point, Space
 from archsearch.studies.design.points import Candidate
+from archsearch.typed_data import check_fields
 
 SEED = "seed"
 """The path of the seed among a trial's choices."""
@@ -59,7 +60,8 @@ class Seeds:
     replicates: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
+        """Refuse other types and numbers out of range."""
+        check_fields(self, "seeds")
         if not 0 <= self.search < LARGEST_SEED // SEEDS_A_SEARCH - 1:
             raise ConfigError(f"seeds.search must be in 0 .. {LARGEST_SEED // SEEDS_A_SEARCH - 2}; got {self.search}")
         if not 2 <= self.finals < SEEDS_A_SEARCH:

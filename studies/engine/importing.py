@@ -36,10 +36,10 @@ class Imported:
             return None
         attempt = trial.attempt() + 1
         trial.raise_fence(attempt)
-        if source.checkpoints.is_dir():
-            shutil.copytree(source.checkpoints, trial.checkpoints, dirs_exist_ok=True)
         for measurement in source.curve():
             trial.append_measurement(replace(measurement, attempt=attempt))
+        if source.checkpoints.is_dir():
+            shutil.copytree(source.checkpoints, trial.checkpoints, dirs_exist_ok=True)
         taken = replace(result, attempt=attempt, details={**(result.details or {}), IMPORTED: str(source.path)})
         trial.write_result(taken)
         return taken

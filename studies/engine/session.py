@@ -79,6 +79,8 @@ def carry_out(
         for log in (directory.rungs, directory.checks):
             records.cut_torn_tail(log)
             records.read_lines(log)  # what is damaged is told of before a trial begins
+        for trial in directory.trials().values():
+            trial.check()
         rungs = Rungs(directory.rungs, plan.rungs, plan.objectives, plan.total_tokens)
         directory.forget_stop()
         if storage == JOURNAL and directory.trials() and not directory.journal.exists():
@@ -98,8 +100,6 @@ def carry_out(
             stack.callback(proposals.close)
             _check_storage(directory, proposals, storage)
             if not fresh:
-                for trial in directory.trials().values():
-                    trial.check()
                 on_begin()
             for name, choices in plan.baselines.items():
                 proposals.enqueue(choices, f"{plan.origin}{name}")

@@ -200,11 +200,32 @@ def read_evidence(directory: StudyDirectory) -> Evidence:
     plan = directory.plan()
     with records.read_as_written(directory.path / "study.json"):
         objectives = {name: Direction(way) for name, way in plan["objectives"].items()}
-    hashes = {str(entrant["hash"]): name for name, entrant in plan.get("entrants", {}).items()}
+        hashes = _entrants(plan)
     rows = [_row(directory, number, hashes, objectives) for number in directory.trials()]
+    _check_choices(directory, rows)
     paths = differing([row.choices for row in rows])
     named = [dataclasses.replace(row, words=name_words(row.choices, paths)) for row in rows]
     return Evidence(plan, objectives, named)
+
+
+def _entrants(plan: Mapping[str, Any]) -> dict[str, str]:
+    """The names of the entrants by hash. ValueError for a role that is none, or a comparison with none of them."""
+    entrants: Mapping[str, Mapping[str, str]] = plan.get("entrants", {})
+    for entrant in entrants.values():
+        Role(entrant["role"])
+    if entrants and plan["fixed"]["against"] not in entrants:
+        raise ValueError(f"no entrants.{plan['fixed']['against']}")
+    return {entrant["hash"]: name for name, entrant in entrants.items()}
+
+
+def _check_choices(directory: StudyDirectory, rows: Sequence[Row]) -> None:
+    """Whether a choice is text in every trial that has it, or a number in each. DamagedError."""
+    texts: dict[str, bool] = {}
+    for row in rows:
+        with records.read_as_written(directory.trial(row.number).path / "trial.json"):
+            for path, value in row.choices.items():
+                if texts.setdefault(path, isinstance(value, str)) is not isinstance(value, str):
+                    raise ValueError(f"choices.{path} {value!r}")
 
 
 def _row(directory: StudyDirectory, number: int, entrants: Mapping[str, str], objectives: Collection[str]) -> Row:

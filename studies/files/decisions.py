@@ -34,7 +34,7 @@ class Decision:
 
 KINDS: records.Kinds = {
     **dict.fromkeys(("trial", "rung", "tokens", "rank", "peers"), int),
-    "values": dict,
+    "values": records.VALUES,
     "better": records.NUMBER,
     "stop": bool,
     "reason": str,

@@ -78,38 +78,85 @@ class Result:
         }
 
 
+CHOICES: records.Kinds = {records.EACH: (str, *records.NUMBER)}
+WAYS: records.Kinds = {records.EACH: str}
+
 MEASURED: records.Kinds = {
     "tokens": int,
     "fraction": records.NUMBER,
     "seconds": records.NUMBER,
-    "values": dict,
+    "values": records.VALUES,
 }
 """A line of a trial's metrics."""
 
 ENDED: records.Kinds = {
-    **{"outcome": str, "attempt": int, "tokens": int, "seconds": records.NUMBER, "values": dict, "message": str},
+    **{
+        "outcome": str,
+        "attempt": int,
+        "tokens": int,
+        "seconds": records.NUMBER,
+        "values": records.VALUES,
+        "message": str,
+    },
     "details": dict,
 }
 """The end of a trial."""
 
 PROPOSED: records.Kinds = {
     **dict.fromkeys(("origin", "sampler", "rule", "rule_hash", "variant_hash"), str),
-    **dict.fromkeys(("choices", "layer", "model", "training", "budget", "missed", "config", "versions"), dict),
-    "leader": (int, type(None)),
-    "duplicate_of": (int, type(None)),
+    **dict.fromkeys(("layer", "config", "versions"), dict),
+    **dict.fromkeys(("leader", "duplicate_of", "replicate_of"), (int, records.NONE)),
+    "choices": CHOICES,
+    "model": {"width": int, "mlp_ratio": records.NUMBER},
+    "training": {"learning_rate": records.NUMBER},
+    "budget": {
+        **dict.fromkeys(("parameters", "flops_per_token", "state_bytes"), (int, str, records.NONE)),
+        "tolerance": records.NUMBER,
+    },
+    "missed": records.VALUES,
     "seed": int,
 }
 """A proposal, as far as it has these; that of a trial without a study has others."""
 
 ASKED: records.Kinds = {
-    **dict.fromkeys(("fixed", "objectives", "baselines", "versions"), dict),
-    "rung_tokens": list,
+    "fixed": {"objectives": WAYS, "rungs": {"eta": int}, "seed": int, "total_tokens": int},
+    "objectives": WAYS,
+    "rung_tokens": [int],
+    "baselines": {records.EACH: CHOICES},
+    "versions": {records.EACH: str},
     "created": str,
 }
 """The question of a study."""
 
-POSED: records.Kinds = {"description": str, "objective": str, "baselines": dict}
+BESIDES: records.Kinds = {
+    "fixed": {"space_hash": str, "averaged": int, "part": str},
+    "config": {
+        **dict.fromkeys(("evaluations", "finalists"), int),
+        **dict.fromkeys(("graphs", "checks", "tensorboard"), bool),
+        "tasks": dict,
+        "backend": str,
+        "against": (str, records.NONE),
+        "learning_rates": list,
+        "sampler": {"kind": str},
+        "resources": {"gpus": (*records.NUMBER, records.NONE), "concurrent": (int, records.NONE)},
+    },
+    "space": str,
+    "study_name": str,
+}
+"""What else readers of the question look at, as far as it has these."""
+
+POSED: records.Kinds = {
+    **dict.fromkeys(("description", "objective", "data_hash"), str),
+    "tokens": int,
+    "baselines": records.VALUES,
+}
 """A task of it."""
+
+ENTERED: records.Kinds = {"hash": str, "role": str, "scores": records.VALUES}
+"""An entrant of it."""
+
+COMPARED: records.Kinds = {"against": str, "seeds": [int], "ties": records.VALUES}
+"""What is fixed of entrants."""
 
 
 class TrialDirectory:
@@ -130,7 +177,7 @@ class TrialDirectory:
         record = records.read_json(path)
         if record is not None:
             with records.read_as_written(path):
-                records.check_kinds(record, {name: kind for name, kind in PROPOSED.items() if name in record})
+                records.check_kinds(record, PROPOSED, partly=True)
         return record
 
     def write_proposal(self, record: Mapping[str, object]) -> None:
@@ -212,9 +259,24 @@ class TrialDirectory:
         records.write_json(self.path / "result.json", result.record())
 
     def check(self) -> None:
-        """Whether all that a driver reads can be read. DamagedError."""
-        for read in (self.proposal, self.attempt, self.result, self.curve):
-            read()
+        """Whether all that a driver reads can be read, and the newest checkpoint of a trial without an end has its
+        evaluation. DamagedError.
+        """
+        self.proposal()
+        curve = self.curve()
+        if self.result() is None:
+            kept = (records.read_json(self.checkpoints / "latest.json") or {}).get("tokens", 0)
+            if isinstance(kept, int) and kept > (curve[-1].tokens if curve else 0):
+                raise self.unmeasured(kept)
+
+    def unmeasured(self, tokens: int) -> records.DamagedError:
+        """What is wrong with a trial whose checkpoint at so many tokens lacks its evaluation, which is written first:
+        values that were measured are gone, so that nobody can say what the trial is worth.
+        """
+        return records.DamagedError(
+            f"{self.path} has a checkpoint at {tokens:,} tokens and no evaluation of it: restore its metrics from a "
+            f"copy of the study, or remove {self.checkpoints} to train it again"
+        )
 
     def write_log(self, attempt: int, text: str) -> None:
         """Keep an attempt's traceback."""
@@ -299,13 +361,13 @@ class StudyDirectory:
 def _check_question(record: Mapping[str, Any]) -> None:
     """ValueError where study.json has something else than was written."""
     records.check_kinds(record, ASKED)
-    rungs = {f"rung_tokens[{i}]": tokens for i, tokens in enumerate(record["rung_tokens"])}
-    records.check_kinds(rungs, dict.fromkeys(rungs, int))
-    tasks = record.get("tasks", {})
-    records.check_kinds(tasks, dict.fromkeys(tasks, dict))
-    for task in tasks.values():
-        records.check_kinds(task, POSED)
-        records.check_kinds(task["baselines"], dict.fromkeys(task["baselines"], records.NUMBER))
+    records.check_kinds(record, BESIDES, partly=True)
+    fixed = record["fixed"]
+    for name, kind in (("tasks", POSED), ("entrants", ENTERED)):
+        told = {records.EACH: kind, **dict.fromkeys(fixed.get(name, ()), kind)}
+        records.check_kinds(record.get(name, {}), told, f"{name}.")
+    if record.get("entrants"):
+        records.check_kinds(fixed, COMPARED, "fixed.")
 
 
 def _attempt_of(path: Path) -> int:

@@ -6,10 +6,11 @@ sees is therefore always something that was meant, whenever the writer died.
 
 import contextlib
 import json
+import math
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 from archsearch.errors import StudyError
 
@@ -118,24 +119,53 @@ def read_as_written(path: Path, what: str = "one") -> Generator[None]:
         raise _damaged(path, f"{what} lacks what was written ({said})") from error
 
 
-Kinds = Mapping[str, type | tuple[type, ...]]
-"""The fields of a record and what each holds."""
+Kind: TypeAlias = "type | tuple[type, ...] | Sequence[Kind] | Mapping[str, Kind]"
+"""What a field holds: one of some types, a list of at least one of a kind, or a record of fields."""
 
+Kinds: TypeAlias = Mapping[str, Kind]
+"""The fields of a record and what each holds; the field `EACH` stands for every one that the record has."""
+
+EACH = "*"
 NUMBER = (int, float)
+NONE = type(None)
+VALUES: Kinds = {EACH: NUMBER}
 
 
-def check_kinds(record: Mapping[str, object], kinds: Kinds) -> None:
-    """Whether a record has these fields, and `values` numbers alone. ValueError that says which has not."""
-    for name, kind in kinds.items():
-        if name not in record:
-            raise ValueError(f"no {name}")
-        value = record[name]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"{name} {_shortened(value)}")
-    values = record.get("values")
-    if "values" in kinds and isinstance(values, Mapping):
-        numbers = {str(name): value for name, value in cast(Mapping[object, object], values).items()}
-        check_kinds(numbers, dict.fromkeys(numbers, NUMBER))
+def check_kinds(record: object, kinds: Kinds, place: str = "", *, partly: bool = False) -> None:
+    """Whether a record has these fields, or partly: of another kind none that it has; numbers are finite.
+
+    place: where it stands in its file, with a dot behind it. ValueError that says which field is wrong.
+    """
+    if not isinstance(record, Mapping):
+        raise ValueError(f"{place.rstrip('.')} {_shortened(record)}")
+    held = cast(Mapping[str, object], record)
+    each = dict.fromkeys(held, kinds[EACH]) if EACH in kinds else {}
+    for name, kind in {**each, **{name: kind for name, kind in kinds.items() if name != EACH}}.items():
+        if name in held:
+            _check_kind(held[name], kind, f"{place}{name}", partly=partly)
+        elif not partly:
+            raise ValueError(f"no {place}{name}")
+
+
+def _check_kind(value: object, kind: Kind, place: str, *, partly: bool) -> None:
+    """Whether a field holds what it should."""
+    if isinstance(kind, Mapping):
+        check_kinds(value, kind, f"{place}.", partly=partly)
+    elif isinstance(kind, list) and (items := _items(value)):
+        for number, item in enumerate(items):
+            _check_kind(item, kind[0], f"{place}[{number}]", partly=partly)
+    elif isinstance(kind, list) or not _is_of(value, cast("type | tuple[type, ...]", kind)):
+        raise ValueError(f"{place} {_shortened(value)}")
+
+
+def _items(value: object) -> list[object]:
+    return cast(list[object], value) if isinstance(value, list) else []
+
+
+def _is_of(value: object, kind: type | tuple[type, ...]) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, kind) and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def _shortened(value: object) -> str:

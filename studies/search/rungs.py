@@ -12,6 +12,7 @@ from archsearch.studies.files import records
 from archsearch.studies.files.decisions import Decision, read_decisions
 from archsearch.studies.search.fronts import losses, place
 from archsearch.studies.tasks.direction import Direction
+from archsearch.typed_data import check_fields
 
 MOST_RUNGS = 64
 """Even where each only doubles the one before, so many part a budget of 2^63 tokens."""
@@ -32,7 +33,8 @@ class RungOptions:
     free_pass_every: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
+        """Refuse other types and numbers out of range."""
+        check_fields(self, "rungs")
         for name, value, least in (
             ("count", self.count, 1),
             ("eta", self.eta, 2),

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial
 from archsearch.errors import ConfigError
 from archsearch.holes import Choose, Chosen, Hole, OneOf, Uniform
 from archsearch.spaces.resolution import structures
+from archsearch.typed_data import check_fields
 
 LARGEST_GRID = 100_000
 
@@ -59,7 +60,8 @@ class SamplerOptions:
     levels: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
+        """Refuse other types and numbers out of range."""
+        check_fields(self, "sampler")
         if self.startup is not None and self.startup < 1:
             raise ConfigError(f"sampler.startup must be >= 1; got {self.startup}")
         if self.kind is SamplerKind.NSGA2 and self.startup == 1:

@@ -4,7 +4,7 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,8 +12,9 @@ from torch import nn
 from archsearch.errors import ArchsearchError
 from archsearch.mixers.layer.options import Layer
 from archsearch.mixers.models.options import Model
-from archsearch.studies.files.directory import StudyDirectory
+from archsearch.studies.files.directory import StudyDirectory, TrialDirectory
 from archsearch.studies.files.outcomes import CrowdedOut, Unbuildable
+from archsearch.studies.files.records import read_as_written
 from archsearch.studies.tasks.registry import Tasks
 from archsearch.studies.tasks.task import Part, Task
 from archsearch.studies.training.config import TrialConfig, read_rule
@@ -61,7 +62,7 @@ class TrainingBody:
 
     def planned(self, clerk: Clerk) -> tuple[Plan, dict[str, float]]:
         """How the trial is trained, and its sizes and costs. Unbuildable if the variant has none."""
-        config = replace(trial_config(clerk.plan, clerk.proposal), device="cuda" if self.gpus else "cpu")
+        config = replace(trial_config(clerk.plan, clerk.trial), device="cuda" if self.gpus else "cpu")
         options = json.dumps(clerk.plan["config"]["tasks"])
         tasks = built_tasks(options)
         if clerk.plan["config"].get("checks"):
@@ -93,11 +94,16 @@ def _refusing(build: ModelBuilder) -> ModelBuilder:
     return build_or_refuse
 
 
-def trial_config(plan: Mapping[str, Any], proposal: Mapping[str, Any]) -> TrialConfig:
-    """The configuration of one trial of a study, from study.json and trial.json: what `archsearch train` would need."""
-    config = cast(Mapping[str, Any], plan["config"])
-    parts = {name: proposal[name] for name in ("rule", "layer", "model", "training", "budget")}
-    shared = {name: config[name] for name in ("tasks", "evaluations", "backend", "graphs")}
+def trial_config(plan: Mapping[str, Any], trial: TrialDirectory) -> TrialConfig:
+    """The configuration of one trial of a study, from study.json and trial.json: what `archsearch train` would need.
+
+    DamagedError where one of them lacks a part of it.
+    """
+    proposal, study = trial.proposal() or {}, trial.path.parents[1]
+    with read_as_written(study / "study.json"):
+        shared = {name: plan["config"][name] for name in ("tasks", "evaluations", "backend", "graphs")}
+    with read_as_written(trial.path / "trial.json"):
+        parts = {name: proposal[name] for name in ("rule", "layer", "model", "training", "budget")}
     seed = proposal.get("seed", plan["fixed"]["seed"])
     return from_plain(TrialConfig, {**parts, **shared, "seed": seed}, "the study's files")
 

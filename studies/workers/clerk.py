@@ -123,10 +123,13 @@ class Clerk:
     def goes_on(self, fraction: float) -> bool:
         """Wait until every rung passed at `fraction` is decided; whether the trial goes on.
 
-        Without waiting at the end. Halted if the study was asked to stop.
+        Without waiting at the end. Halted if the study was asked to stop; DamagedError where the evaluation at
+        `fraction` was lost, which no rung could be decided without.
         """
         self._check_halt()
-        reached = self.tokens(fraction)
+        reached = self.tokens(fraction) if fraction else 0
+        if reached > (self.last.tokens if self.last else 0):
+            raise self.trial.unmeasured(reached)
         return not any(self._stops(tokens) for tokens in self._rungs[:-1] if tokens <= reached)
 
     def _stops(self, rung: int) -> bool:
@@ -151,16 +154,25 @@ class Clerk:
         return {**(newest[-1].values if newest else {}), **means}
 
     def conclude(self, details: Mapping[str, Any]) -> None:
-        """Write the result of a body that returned: complete with the whole budget, else stopped."""
+        """Write the result of a body that returned: complete with the whole budget, stopped where a rung said so."""
         last = self.last
         if last is None or last.fraction < 1:
-            self.finish(Outcome.STOPPED, "", details)
+            if any(self.trial.decision(tokens) for tokens in self._rungs[:-1]):
+                self.finish(Outcome.STOPPED, "", details)
+            else:
+                self._finish_as_bug(str(self.trial.unmeasured(self._total)), ["no evaluation"], details)
             return
         missing = [name for name in self._objectives if name not in last.values]
         if missing:
-            self.finish(Outcome.BUG, f"the trial measured no {missing[0]}", {**details, "place": missing})
+            self._finish_as_bug(f"the trial measured no {missing[0]}", missing, details)
         else:
             self.finish(Outcome.COMPLETE, "", details, self._final_values)
+
+    def _finish_as_bug(self, message: str, place: list[str], details: Mapping[str, Any]) -> None:
+        """End the trial by what our own code should not have let come."""
+        self.check_fence()
+        self.trial.write_log(self.attempt, f"{message}\n")
+        self.finish(Outcome.BUG, message, {**details, "place": place})
 
     def finish(
         self, outcome: Outcome, message: str, details: Mapping[str, Any], values: Mapping[str, float] | None = None

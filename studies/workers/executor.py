@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 from archsearch.errors import ConfigError
 from archsearch.studies.workers.clerk import Assignment
+from archsearch.typed_data import check_fields
 
 MOST_SHARING = 128
 """Trials on one GPU."""
@@ -42,7 +43,8 @@ class Resources:
         return self.processes or max(1, round(self.gpus or 0.0))
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
+        """Refuse other types and numbers out of range."""
+        check_fields(self, "resources")
         if self.cpus < 1:
             raise ConfigError(f"resources.cpus must be >= 1; got {self.cpus}")
         if self.gpus is not None and not _is_share(self.gpus):

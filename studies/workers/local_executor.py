@@ -121,6 +121,7 @@ class LocalExecutor:
         """
         if not self._came:
             return
+        self._take_back()
         idle = sum(self._load(device) == 0 for device in self._devices)
         most = min(self._together, -(-len(self._came) // max(1, idle)))
         groups, self._came = gathered(self._came, most), []

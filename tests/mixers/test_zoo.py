@@ -1,5 +1,7 @@
 """The zoo as a mapping: what it finds, how it refuses, and that every published rule is one or the other."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -26,6 +28,20 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
         "unknown rule 'qdelta'; did you mean q_delta? The zoo: linear, linear_attention, retnet"
     )
     assert isinstance(error.value, KeyError) and "qdelta" not in rules and rules.get("qdelta") is None
+
+
+@pytest.mark.parametrize(("name", "near"), [("GLA", "gla"), ("GDN", "gdn"), ("Gated_DeltaNet", "gated_delta_net")])
+def test_a_name_in_capitals_has_the_one_in_small_letters_nearest(name: str, near: str) -> None:
+    with pytest.raises(RuleError, match=f"^unknown rule '{name}'; did you mean {near}\\?"):
+        rules[name]
+
+
+@pytest.mark.parametrize("name", [None, 3, ["gla"]])
+def test_what_is_no_text_names_no_rule(name: Any) -> None:
+    with pytest.raises(RuleError) as error:
+        rules[name]
+    assert str(error.value).startswith(f"a rule's name must be text; got {name!r}. The zoo: linear, ")
+    assert name not in rules
 
 
 @pytest.mark.parametrize(("name", "writes", "gated"), [("delta_product3", 3, False), ("gated_delta_product4", 4, True)])

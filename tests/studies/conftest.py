@@ -1,6 +1,7 @@
 """The toy study as a module, an executor of threads for it, and what became of such studies."""
 
 import importlib.util
+import os
 import queue
 import sys
 import threading
@@ -15,6 +16,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 
+import archsearch
 from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.workers.clerk import Assignment, Body, work
@@ -136,6 +138,14 @@ class ToyRuns:
 @pytest.fixture
 def run(toy: ModuleType, tmp_path: Path) -> ToyRuns:
     return ToyRuns(toy, tmp_path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known_to_processes() -> Iterator[None]:
+    """What tests run in processes of its own finds this archsearch, where it is not installed too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(archsearch.__file__).parents[1]), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(autouse=True)

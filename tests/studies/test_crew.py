@@ -7,6 +7,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from archsearch.studies.workers.body import TrainingBody
 from archsearch.studies.workers.clerk import Assignment
 from archsearch.studies.workers.crew import gathered, work_together
 from archsearch.studies.workers.executor import Departure, Resources
-from archsearch.studies.workers.local_executor import LocalExecutor
+from archsearch.studies.workers.local_executor import LocalExecutor, _Worker
 from archsearch.studies.workers.node import CACHE
 
 GRID = Grid(
@@ -86,6 +88,20 @@ def test_a_superseded_trial_leaves_without_a_word_and_the_others_go_on(tmp_path:
     StudyDirectory(tmp_path).trial(2).raise_fence(2)
     assert not work_together(assignments, BODY)
     assert outcomes(tmp_path) == ["complete", "complete", "", "complete"]
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_trial_with_its_last_checkpoint_and_no_metrics_was_not_stopped(tmp_path: Path, together: int) -> None:
+    work_together(study(tmp_path, four()), BODY)
+    for number in range(together):
+        trial = StudyDirectory(tmp_path).trial(number)
+        (trial.path / "result.json").unlink()
+        (trial.path / "metrics-1.jsonl").unlink()
+        trial.raise_fence(2)
+    work_together([Assignment(tmp_path, number, 2) for number in range(together)], BODY)
+    assert outcomes(tmp_path) == ["bug"] * together + ["complete"] * (4 - together)
+    result = StudyDirectory(tmp_path).trial(0).result()
+    assert result is not None and "has a checkpoint at 384 tokens and no evaluation of it" in result.message
 
 
 def test_a_trial_that_diverges_is_unstable_and_the_others_are_complete(tmp_path: Path) -> None:
@@ -186,6 +202,42 @@ def test_a_hung_trial_is_killed_and_departs_no_more(tmp_path: Path, executor: Lo
     (lost,) = wait_for(executor, 1)
     assert lost.assignment.number == 0 and lost.cause.startswith("ProcessDied")
     assert executor.slots == min(4, os.cpu_count() or 1)
+
+
+class Idler:
+    """A process that takes what it is sent and does nothing."""
+
+    def kill(self) -> None:
+        pass
+
+    def join(self, seconds: float) -> None:
+        pass
+
+
+def test_a_device_whose_trials_have_departed_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = LocalExecutor(Resources(gpus=1 / 16, workers="local"), devices=2)
+    ends: list[Connection] = []
+
+    def idler(device: int) -> _Worker:
+        ours, theirs = Pipe()
+        ends.append(theirs)
+        return _Worker(Idler(), ours, Pipe()[0], device)
+
+    monkeypatch.setattr(workers, "_new_worker", idler)
+    trials = study(tmp_path, [*four(), *four("simple_gla")])
+
+    def begin(some: Sequence[Assignment]) -> None:
+        for trial in some:
+            workers.start(trial)
+        workers._begin_groups()
+
+    begin(trials[:4])
+    for worker, end in zip(workers._busy, ends, strict=True):
+        worker.ended = {trial.number for trial in worker.group}  # their results are there
+        end.send((True, ""))  # the last word, which nobody has looked for
+    begin(trials[4:])
+    assert [[trial.number for trial in worker.group] for worker in workers._busy] == [[4, 5], [6, 7]]
+    workers.close()
 
 
 def test_the_grid_runs_as_a_study_and_in_a_plain_loop() -> None:

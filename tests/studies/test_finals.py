@@ -4,14 +4,16 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from archsearch.cli import main
 from archsearch.errors import ArchsearchError, ConfigError, StudyError
 from archsearch.report.tables import Table
-from archsearch.studies import commands
+from archsearch.studies import commands, reading
 from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.design.entrants import Entrant, Role, Seeds
 from archsearch.studies.design.rates import RATE
@@ -241,11 +243,11 @@ def test_the_page_of_finals_leads_with_verdicts_and_repeats_its_bytes(
 
 
 def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    commands.best(str(finals.path), json=False)
+    reading.best(str(finals.path), json=False)
     printed = capsys.readouterr().out
     assert "bits per byte against gated_delta_net, paired by seed" in printed and "baseline" in printed
     assert "byte n-gram, order 4" in printed and "A/A: gated_delta_net against itself" in printed
-    commands.best(str(finals.path), json=True)
+    reading.best(str(finals.path), json=True)
     rows = json.loads(capsys.readouterr().out)["bits_per_byte"]
     assert [row["seeds"] for row in rows] == [6, 6, 6, None, None]
 
@@ -277,12 +279,12 @@ def test_unfinished_finals_do_not_choose(search: StudyDirectory, finals: StudyDi
 def test_a_search_says_how_far_its_finals_are(
     search: StudyDirectory, finals: StudyDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands.best(str(search.path), json=False)
+    reading.best(str(search.path), json=False)
     said = capsys.readouterr().out
     assert "inner of the finals on 6 fresh seeds" in said and f"Next: archsearch study best {finals.path}" in said
     home = shutil.copytree(search.path, tmp_path / "search")
     (home / "finals/trials/00004/result.json").unlink()
-    commands.best(str(home), json=False)
+    reading.best(str(home), json=False)
     said = capsys.readouterr().out
     assert f"17 of 18 trials ended\nNext: archsearch study finals {home}\n" in said
 
@@ -370,6 +372,96 @@ def test_a_bad_question_is_refused(
         )
     assert message in str(error.value) and "\n" not in str(error.value)
     assert not (tmp_path / "new").exists()
+
+
+EDITS = [
+    ("study.json", "config.resources", 5),
+    ("study.json", "config.resources.gpus", "many"),
+    ("study.json", "config.resources.concurrent", [1]),
+    ("study.json", "config.sampler", "tpe"),
+    ("study.json", "config.finalists", None),
+    ("study.json", "fixed.rungs", 5),
+    ("study.json", "fixed.rungs.eta", "four"),
+    ("study.json", "fixed.seed", "none"),
+    ("study.json", "tasks.text.tokens", "many"),
+    ("study.json", "baselines.gated_delta_net", ["scalar"]),
+    ("study.json", "versions.torch", {"cpu": 1}),
+    ("trials/00001/trial.json", "budget.tolerance", "1%"),
+    ("trials/00001/trial.json", "budget.parameters", [1]),
+    ("trials/00001/trial.json", "training.learning_rate", "fast"),
+    ("trials/00001/trial.json", "choices.rule/decay", ["scalar"]),
+    ("trials/00001/trial.json", "model.width", float("nan")),
+    ("finals/study.json", "fixed.ties", 5),
+    ("finals/study.json", "fixed.ties", {"bits_per_byte": "small"}),
+    ("finals/study.json", "fixed.seeds", []),
+    ("finals/study.json", "entrants.gated_delta_net", "baseline"),
+]
+"""Of a file the field at a dotted path, and what somebody wrote there."""
+
+
+def edited(search: StudyDirectory, home: Path, file: str, place: str, value: object) -> Path:
+    """A copy of the search and its finals with one such edit."""
+    copy = home / "study"
+    shutil.copytree(search.path, copy)
+    record = json.loads((copy / file).read_text())
+    *path, last = place.split(".")
+    reduce(dict.__getitem__, path, record)[last] = value
+    (copy / file).write_text(json.dumps(record))
+    return copy
+
+
+@pytest.mark.parametrize(("file", "place", "value"), EDITS)
+def test_a_value_edited_by_hand_is_named_and_nothing_is_written(
+    search: StudyDirectory,
+    finals: StudyDirectory,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    place: str,
+    value: object,
+) -> None:
+    copy = edited(search, tmp_path, file, place, value)
+    before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file() and each.name != "driver.lock"}
+    for command in ("report", "resume"):
+        with pytest.raises(SystemExit) as left:
+            main(["study", command, str(copy / "finals" if file.startswith("finals") else copy)])
+        said = capsys.readouterr()
+        assert (left.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert f"{copy / file} must hold JSON objects; one lacks what was written ({place}" in said.err
+    now = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file() and each.name != "driver.lock"}
+    assert now == before
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value", "said"),
+    [
+        ("trials/00001/trial.json", "choices.rule/decay", 5, "choices.rule/decay 5"),
+        ("finals/study.json", "entrants.gated_delta_net.role", "king", "'king' is not a valid Role"),
+        ("finals/study.json", "fixed.against", "nobody", "no entrants.nobody"),
+    ],
+)
+def test_a_value_that_fits_no_other_is_named(
+    search: StudyDirectory, finals: StudyDirectory, tmp_path: Path, file: str, place: str, value: object, said: str
+) -> None:
+    copy = edited(search, tmp_path, file, place, value)
+    with pytest.raises(StudyError, match=r"must hold JSON objects; one lacks what was written \(") as error:
+        read_evidence(StudyDirectory(copy / "finals" if file.startswith("finals") else copy))
+    assert f"({said})" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "gone"), [("study.json", "config"), ("study.json", "tasks"), ("trials/00001/trial.json", "training")]
+)
+def test_an_export_of_a_trial_that_lost_a_part_of_its_question_says_which(
+    search: StudyDirectory, tmp_path: Path, file: str, gone: str
+) -> None:
+    copy = tmp_path / "study"
+    shutil.copytree(search.path, copy, ignore=shutil.ignore_patterns("finals"))
+    record = json.loads((copy / file).read_text())
+    del record[gone]
+    (copy / file).write_text(json.dumps(record))
+    with pytest.raises(StudyError, match=rf"{file} must hold JSON objects; one lacks what was written \(.*{gone}"):
+        find_trained(copy / "trials" / "00001")
 
 
 def test_a_driver_lives_while_it_holds_the_lock_whoever_has_its_process_number_now(

@@ -13,7 +13,7 @@ import torch
 import archsearch
 from archsearch.cli import main
 from archsearch.errors import ArchsearchError, ConfigError, HoleError, SpaceError, StudyError
-from archsearch.studies import commands
+from archsearch.studies import commands, reading
 from archsearch.studies.design.config import StudyConfig, read_study_config
 from archsearch.studies.engine.run import run_study
 from archsearch.studies.evidence.naming import choice_words
@@ -126,7 +126,7 @@ def test_a_finished_study_is_taken_up_without_training(study: StudyDirectory, ho
 def test_the_report_is_one_page_that_needs_no_network(
     study: StudyDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands.report(str(study.path))
+    reading.report(str(study.path))
     page = (study.path / "report" / "index.html").read_text(encoding="utf-8")
     assert not re.findall(r"(?:src|href)=|url\(|https?:|@import|<script", page)
     for words in ("gated_delta_net", "byte n-gram, order 1", "The winning rule", "Learning curves", "Rungs", "Sₜ₋₁"):
@@ -138,7 +138,7 @@ def test_the_report_is_one_page_that_needs_no_network(
 
 
 def test_page_and_tables_of_a_study_are_kept_apart_from_it(study: StudyDirectory, tmp_path: Path) -> None:
-    commands.report(str(study.path), str(tmp_path / "kept"))
+    reading.report(str(study.path), str(tmp_path / "kept"))
     names = {path.name for path in (tmp_path / "kept").iterdir()}
     assert {"report.html", "tables.md", "ranking.csv", "cost.csv"} <= names
     page, tables = ((tmp_path / "kept" / name).read_text(encoding="utf-8") for name in ("report.html", "tables.md"))
@@ -177,23 +177,23 @@ def test_the_winner_and_any_trial_of_a_study_can_be_probed(study: StudyDirectory
 def test_the_ranking_is_printed_with_the_winner_as_an_equation(
     study: StudyDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands.best(str(study.path), json=False)
+    reading.best(str(study.path), json=False)
     printed = capsys.readouterr().out
     assert "gated_delta_net" in printed and "Winner: trial" in printed and "Sₜ₋₁" in printed
-    commands.best(str(study.path), json=True)
+    reading.best(str(study.path), json=True)
     assert json.loads(capsys.readouterr().out)[0]["rank"] == 1
-    commands.pareto(str(study.path), json=True)
+    reading.pareto(str(study.path), json=True)
     front = json.loads(capsys.readouterr().out)
     assert front and {"trial", "name", "recall", "recall_low", "bits_per_byte"} <= set(front[0])
     winner = read_evidence(study).winner
     assert winner is not None and winner.number in [place["trial"] for place in front]
-    commands.pareto(str(study.path), json=False)
+    reading.pareto(str(study.path), json=False)
     assert "recall" in capsys.readouterr().out
     commands.stop(str(study.path), now=False)
     assert capsys.readouterr().out.startswith(f"No driver runs in {study.path}. Go on with: archsearch study resume")
-    commands.status(str(study.path), json=False, once=True)
+    reading.status(str(study.path), json=False, once=True)
     assert "5 of 5 trials ended; driver: " in capsys.readouterr().out
-    commands.status(str(study.path), json=True)
+    reading.status(str(study.path), json=True)
     assert json.loads(capsys.readouterr().out)["ended"] == 5
 
 
@@ -343,8 +343,8 @@ def test_another_space_is_named_by_what_differs(study: StudyDirectory, home: Pat
 
 def test_a_directory_that_is_no_study_is_refused(tmp_path: Path) -> None:
     for read in (
-        lambda path: commands.status(path, json=False),
-        commands.report,
+        lambda path: reading.status(path, json=False),
+        reading.report,
         lambda path: commands.resume(path, []),
     ):
         with pytest.raises(StudyError, match=r"a study's directory holds study\.json"):

@@ -1,6 +1,7 @@
 """Whose fault a trial's end was: the rule's teaches the sampler, the machine's is tried again, ours ends the study."""
 
 import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ from optuna.trial import TrialState
 
 from archsearch.studies.engine.endings import BugError
 from archsearch.studies.engine.limits import Patience
+from archsearch.studies.files import records
 from archsearch.studies.files.directory import StudyDirectory
 from archsearch.studies.files.outcomes import CrowdedOut, Outcome, Unbuildable
 from archsearch.studies.workers.clerk import Clerk
@@ -80,6 +82,63 @@ def test_a_missing_objective_is_our_bug(run: Any, tmp_path: Path) -> None:
     run(body, trials=2)
     result = StudyDirectory(tmp_path / "study").trial(1).result()
     assert result is not None and (result.outcome, result.message) == (Outcome.BUG, "the trial measured no cost")
+
+
+def test_a_missing_objective_three_times_in_a_row_ends_the_study(run: Any, tmp_path: Path) -> None:
+    def body(clerk: Clerk) -> Facts:
+        clerk.record(1.0, {"loss": 1.0}, 0.1)
+        return {}
+
+    with pytest.raises(BugError) as error:
+        run(body, trials=9)
+    assert error.value.traceback == "the trial measured no cost\n"
+    assert run.outcomes(tmp_path / "study") == ["bug"] * 3
+
+
+def _keeping(clerk: Clerk) -> Facts:
+    """Three evaluations with their checkpoints; the study is asked to stop at the first of trial 1."""
+    study = StudyDirectory(clerk.trial.path.parents[1])
+    clerk.trial.checkpoints.mkdir(exist_ok=True)
+    kept = records.read_json(clerk.trial.checkpoints / "latest.json") or {"tokens": 0}
+    for fraction in (0.25, 0.5, 1.0):
+        if clerk.tokens(fraction) <= int(str(kept["tokens"])):
+            continue
+        clerk.record(fraction, {"loss": 1 / fraction, "cost": 1.0}, 0.1)
+        records.write_json(clerk.trial.checkpoints / "latest.json", {"tokens": clerk.tokens(fraction)})
+        if clerk.number == 1 and fraction < 0.5 and clerk.attempt == 1:
+            study.ask_to_stop(now=False)
+        if fraction < 1 and not clerk.goes_on(fraction):
+            break
+    return {}
+
+
+def test_a_checkpoint_whose_evaluation_was_lost_is_told_of_before_anything_begins(run: Any, tmp_path: Path) -> None:
+    run(_keeping, trials=1)
+    trial = StudyDirectory(tmp_path / "study").trial(1)
+    assert trial.result() is None and len(trial.curve()) == 1
+    (trial.path / "metrics-1.jsonl").unlink()
+    with pytest.raises(records.DamagedError) as error:
+        run(_keeping, trials=1, on_begin=lambda: pytest.fail("the study is said to begin"))
+    assert str(error.value) == (
+        f"{trial.path} has a checkpoint at 400 tokens and no evaluation of it: restore its metrics from a copy of the "
+        f"study, or remove {trial.checkpoints} to train it again"
+    )
+    shutil.rmtree(trial.checkpoints)
+    run(_keeping, trials=1)
+    assert run.outcomes(tmp_path / "study") == ["complete"] * 2 and len(trial.curve()) == 3
+
+
+def test_an_evaluation_lost_on_the_way_is_no_fault_of_the_rule(run: Any, tmp_path: Path) -> None:
+    def body(clerk: Clerk) -> Facts:
+        if clerk.number == 1:
+            clerk.goes_on(0.5)  # as of a checkpoint that it found
+        return _keeping(clerk)
+
+    run(body, trials=1)
+    result = StudyDirectory(tmp_path / "study").trial(1).result()
+    assert result is not None and result.outcome is Outcome.BUG
+    assert "has a checkpoint at 800 tokens and no evaluation of it" in result.message
+    assert run.told(tmp_path / "study")[1].state is TrialState.FAIL
 
 
 def test_the_machines_fault_is_tried_again_and_teaches_nothing(run: Any, toy: ModuleType, tmp_path: Path) -> None:
