@@ -53,7 +53,7 @@ def space_or_none(text: str) -> Space | None:
     """The space that `text` names, or None if it may name something else: a ready space, a YAML file, `file.py:NAME` of
     a space, or a file.py with a SPACE and no RULE. SpaceError as `find_space`, RuleError for a file that cannot be run.
     """
-    if text in READY or text.endswith((".yaml", ".yml")):
+    if text.replace("-", "_") in READY or text.endswith((".yaml", ".yml")):
         return find_space(text)
     if not names_a_file(text):
         return None

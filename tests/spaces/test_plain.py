@@ -233,6 +233,11 @@ def test_a_file_that_is_no_space_is_refused_in_one_line(tmp_path: Path) -> None:
         find_space(written("- 1", tmp_path / "list.yaml"))
 
 
+def test_a_ready_space_that_is_spelled_with_a_hyphen_is_told_its_name() -> None:
+    with pytest.raises(SpaceError, match="unknown space 'delta-family'; did you mean delta_family"):
+        space_or_none("delta-family")
+
+
 @pytest.mark.parametrize(("name", "asked"), [("RULE", ""), ("FAMILY", ":FAMILY")])
 def test_a_rule_in_the_place_of_a_space_is_told_how_it_becomes_one(tmp_path: Path, name: str, asked: str) -> None:
     given = written(f"from archsearch import *\n{name} = {SPACE.rule}\n", tmp_path / "family.py") + asked
