@@ -91,6 +91,8 @@ def test_a_changed_question_is_refused_with_its_first_difference(run: Any, toy: 
         f"{tmp_path / 'study'} was begun with rungs.eta = 2, the configuration has 4; "
         "a changed question is a new study: choose another directory"
     )
+    with pytest.raises(StudyError, match="objectives = loss, cost, the configuration has cost, loss"):
+        run(trials=2, plan=toy.plan({"cost": Direction.MINIMIZE, "loss": Direction.MINIMIZE}))
     with pytest.raises(StudyError, match="space = toy, the configuration has other"):
         run(trials=2, plan=toy.plan(question={"space": "other"}))
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "driver.lock"}
