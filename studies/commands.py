@@ -123,9 +123,17 @@ def train(config: str, overrides: Sequence[str]) -> None:
 
 
 def finals(directory: str, overrides: Sequence[str]) -> None:
-    """Retrain the best of a finished search and its baselines on fresh seeds, or go on with that; then say who won."""
+    """Retrain the best of a finished search and its baselines on fresh seeds, or go on with that; then say who won.
+
+    Of finals that have ended, asked for nothing new, the files say it: their data need not be here.
+    """
     with asked_in(directory):
-        _carry_out(finals_config(Path(directory), overrides))
+        config = finals_config(Path(directory), overrides)
+        found = finals_of(StudyDirectory(Path(directory)))
+        if found is not None and found.ended >= found.wanted and not overrides:
+            _say_outcome(found.directory, config)
+        else:
+            _carry_out(config)
 
 
 def aa(source: str, overrides: Sequence[str], *, setting: Setting, json: bool) -> None:
@@ -228,6 +236,12 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     if stopped:
         console.print(f"Stopped as asked; nothing is lost. Go on with: archsearch study resume {place}")
         return
+    _say_outcome(directory, config)
+
+
+def _say_outcome(directory: StudyDirectory, config: StudyConfig) -> None:
+    """What came out of a study so far, its report, what to do next."""
+    place = quote(str(config.directory))
     evidence = read_evidence(directory)
     concluded = conclude(evidence)
     have, wanted = len(ended(evidence)), wanted_of(directory, evidence, config)
