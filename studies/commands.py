@@ -12,7 +12,14 @@ from shlex import quote
 
 from rich.console import Console
 
-from archsearch.errors import ArchsearchError, ClusterLostError, DiskFullError, StudyError, StudyLockedError
+from archsearch.errors import (
+    ArchsearchError,
+    ClusterLostError,
+    ConfigError,
+    DiskFullError,
+    StudyError,
+    StudyLockedError,
+)
 from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
 from archsearch.report.words import counted
@@ -140,6 +147,10 @@ def aa(source: str, overrides: Sequence[str], *, setting: Setting, json: bool) -
     """Train one rule on many seeds, or take seeds that were kept; draw studies from them and count false winners."""
     path = Path(source)
     if path.suffix == ".json":
+        if overrides:
+            raise ConfigError(f"kept seeds take no overrides; got {overrides[0]} beside {source}: leave it out")
+        if path.name != SEEDS_FILE:
+            raise ConfigError(f"kept seeds must lie in a file {SEEDS_FILE}, beside their figures; rename {source}")
         pool, home = read_pool(path), path.parent
     else:
         is_search = (path / "study.json").exists()
