@@ -99,6 +99,21 @@ def test_a_changed_question_is_refused_with_its_first_difference(run: Any, toy: 
     assert after == {path: data for path, data in before.items() if path.name != "driver.lock"}
 
 
+def test_a_study_that_finds_no_workers_keeps_the_configuration_that_it_had(
+    run: Any, toy: ModuleType, tmp_path: Path
+) -> None:
+    """`on_begin` is what writes it: an address that nobody answers at would stand in the way of the next resume."""
+    run(trials=2)
+    begun: list[str] = []
+
+    def nobody() -> Any:
+        raise StudyError("no cluster there")
+
+    with pytest.raises(StudyError, match="no cluster there"):
+        toy.study(tmp_path / "study", nobody, trials=4, on_begin=lambda: begun.append("written"))
+    assert not begun
+
+
 def test_one_objective_has_its_values_at_the_rungs(run: Any, toy: ModuleType, tmp_path: Path) -> None:
     run(trials=10, plan=toy.plan({"loss": Direction.MINIMIZE}, sampler=SamplerOptions(startup=2)))
     stopped = [t for t in run.told(tmp_path / "study") if t.state is TrialState.PRUNED]
