@@ -300,6 +300,11 @@ def test_choices_are_told_in_words() -> None:
             ConfigError,
             "sampler.kind grid needs finitely many values; rule/residual=fixed",
         ),
+        (
+            ["sampler.kind=grid", "sampler.levels=1e9"],
+            ConfigError,
+            "sampler.levels must be in 1 .. 1,000; got 1,000,000",
+        ),
         (["sampler.kind=tpa"], ConfigError, "sampler.kind must be one of"),
         (["resources={gpus: 0, processes: 100}"], ConfigError, "a batch needs a sequence for each of 100 processes"),
         (
