@@ -279,8 +279,9 @@ def _holds(hint: object, value: object, is_open: Callable[[object], bool]) -> bo
     if origin is typing.Literal:
         return value in args
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        held = cast(Mapping[object, object], value) if isinstance(value, Mapping) else None
-        return held is not None and all(_holds(_mapping_value(hint), item, is_open) for item in held.values())
+        # Values of a mapping are told of by those that know what each key takes.
+        keys = cast(Mapping[object, object], value) if isinstance(value, Mapping) else None
+        return keys is not None and all(isinstance(key, str) for key in keys)
     if origin in (tuple, list):
         items = cast(Sequence[object], value) if isinstance(value, origin) else None
         return items is not None and all(_holds(args[0], item, is_open) for item in items)

@@ -12,6 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from archsearch.dsl import Rule
 from archsearch.errors import RuleError, SpaceError, first_line
 from archsearch.spaces.plain import read_space
 from archsearch.spaces.space import Space
@@ -31,7 +32,7 @@ def find_space(given: str | Mapping[str, Any], where: str = "space") -> Space:
     if isinstance(given, Mapping):
         return read_space(given, where)
     if names_a_file(given):
-        return load_value(given, Space, default="SPACE", error=SpaceError)
+        return _of_python(given)
     if given.endswith((".yaml", ".yml")):
         data = _read_yaml(Path(given))
         words = configuration_words(data, given)
@@ -52,12 +53,19 @@ def space_or_none(text: str) -> Space | None:
     """The space that `text` names, or None if it may name something else: a ready space, a YAML file, `file.py:NAME` of
     a space, or a file.py with a SPACE and no RULE. SpaceError as `find_space`, RuleError for a file that cannot be run.
     """
-    if text in READY or text.endswith((".yaml", ".yml")):
+    if text.replace("-", "_") in READY or text.endswith((".yaml", ".yml")):
         return find_space(text)
     if not names_a_file(text):
         return None
     found = find_value(text, ("RULE", "SPACE"), error=RuleError)
     return found if isinstance(found, Space) else None
+
+
+def _of_python(given: str) -> Space:
+    found = find_value(given, ("SPACE", "RULE"), error=SpaceError)
+    if isinstance(found, Rule):
+        raise SpaceError(f"{given} is a rule; a space of it is a mapping: {{rule: {given}}}")
+    return found if isinstance(found, Space) else load_value(given, Space, default="SPACE", error=SpaceError)
 
 
 def _read_yaml(path: Path) -> object:

@@ -52,6 +52,12 @@ def test_every_help_has_an_example(capsys: pytest.CaptureFixture[str], command: 
     assert all((ROOT / path).exists() for path in re.findall(r"\S+\.yaml", example))
 
 
+@pytest.mark.parametrize("command", ["", "show", "study", "study check"])
+def test_the_short_help_is_the_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    short, full = (command_line(capsys, *command.split(), option) for option in ("-h", "--help"))
+    assert (short.code, short.out, short.err) == (0, full.out, "")
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -12,6 +12,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     suggest_commands=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     help="From an update rule, written as its equation, to a trained, measured and exported sequence mixer.",
     epilog="Start with: archsearch rules",
 )

@@ -36,7 +36,7 @@ KINDS: list[Any] = [Training, Budget, Model, Layer, Resources, RungOptions, Samp
         (Model, {"latent": 64}, "model.latent must be Latent; got 64"),
         (Layer, {"skip": "no"}, "layer.skip must be true or false; got 'no'"),
         (Layer, {"output_gate": None}, "layer.output_gate must be one of swish, sigmoid, linear, none; got None"),
-        (Layer, {"operands": {"k": "gate"}}, None),
+        (Layer, {"operands": "gate"}, "layer.operands must be a mapping; got 'gate'"),
         (Resources, {"cpus": "2"}, "resources.cpus must be an integer; got '2'"),
         (Resources, {"workers": "slurm"}, "resources.workers must be one of ray, local; got 'slurm'"),
         (RungOptions, {"eta": 2.5}, "rungs.eta must be an integer; got 2.5"),
@@ -44,11 +44,10 @@ KINDS: list[Any] = [Training, Budget, Model, Layer, Resources, RungOptions, Samp
         (Seeds, {"search": True}, "seeds.search must be an integer; got True"),
     ],
 )
-def test_another_type_is_refused(kind: Any, given: Mapping[str, Any], message: str | None) -> None:
+def test_another_type_is_refused(kind: Any, given: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         kind(**given)
-    said = str(error.value)
-    assert said == message or (message is None and said.startswith("layer.operands must be a mapping; got "))
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -233,6 +233,20 @@ def test_a_file_that_is_no_space_is_refused_in_one_line(tmp_path: Path) -> None:
         find_space(written("- 1", tmp_path / "list.yaml"))
 
 
+def test_a_ready_space_that_is_spelled_with_a_hyphen_is_told_its_name() -> None:
+    with pytest.raises(SpaceError, match="unknown space 'delta-family'; did you mean delta_family"):
+        space_or_none("delta-family")
+
+
+@pytest.mark.parametrize(("name", "asked"), [("RULE", ""), ("FAMILY", ":FAMILY")])
+def test_a_rule_in_the_place_of_a_space_is_told_how_it_becomes_one(tmp_path: Path, name: str, asked: str) -> None:
+    given = written(f"from archsearch import *\n{name} = {SPACE.rule}\n", tmp_path / "family.py") + asked
+    with pytest.raises(SpaceError) as error:
+        find_space(given)
+    assert str(error.value) == f"{given} is a rule; a space of it is a mapping: {{rule: {given}}}"
+    assert find_space({"rule": given}).rule.holes == SPACE.rule.holes
+
+
 def test_show_tells_a_space_from_a_rule(tmp_path: Path) -> None:
     assert space_or_none("delta_family") is SPACE
     assert space_or_none("q_delta") is None
