@@ -12,7 +12,14 @@ from shlex import quote
 
 from rich.console import Console
 
-from archsearch.errors import ArchsearchError, ClusterLostError, DiskFullError, StudyError, StudyLockedError
+from archsearch.errors import (
+    ArchsearchError,
+    ClusterLostError,
+    ConfigError,
+    DiskFullError,
+    StudyError,
+    StudyLockedError,
+)
 from archsearch.mixers.probes.probe import LayerProbe
 from archsearch.mixers.probes.quantities import Name
 from archsearch.report.words import counted
@@ -123,15 +130,27 @@ def train(config: str, overrides: Sequence[str]) -> None:
 
 
 def finals(directory: str, overrides: Sequence[str]) -> None:
-    """Retrain the best of a finished search and its baselines on fresh seeds, or go on with that; then say who won."""
+    """Retrain the best of a finished search and its baselines on fresh seeds, or go on with that; then say who won.
+
+    Of finals that have ended, asked for nothing new, the files say it: their data need not be here.
+    """
     with asked_in(directory):
-        _carry_out(finals_config(Path(directory), overrides))
+        config = finals_config(Path(directory), overrides)
+        found = finals_of(StudyDirectory(Path(directory)))
+        if found is not None and found.ended >= found.wanted and not overrides:
+            _say_outcome(found.directory, config)
+        else:
+            _carry_out(config)
 
 
 def aa(source: str, overrides: Sequence[str], *, setting: Setting, json: bool) -> None:
     """Train one rule on many seeds, or take seeds that were kept; draw studies from them and count false winners."""
     path = Path(source)
     if path.suffix == ".json":
+        if overrides:
+            raise ConfigError(f"kept seeds take no overrides; got {overrides[0]} beside {source}: leave it out")
+        if path.name != SEEDS_FILE:
+            raise ConfigError(f"kept seeds must lie in a file {SEEDS_FILE}, beside their figures; rename {source}")
         pool, home = read_pool(path), path.parent
     else:
         is_search = (path / "study.json").exists()
@@ -228,6 +247,12 @@ def _carry_out(config: StudyConfig, *, force_unlock: bool = False) -> None:
     if stopped:
         console.print(f"Stopped as asked; nothing is lost. Go on with: archsearch study resume {place}")
         return
+    _say_outcome(directory, config)
+
+
+def _say_outcome(directory: StudyDirectory, config: StudyConfig) -> None:
+    """What came out of a study so far, its report, what to do next."""
+    place = quote(str(config.directory))
     evidence = read_evidence(directory)
     concluded = conclude(evidence)
     have, wanted = len(ended(evidence)), wanted_of(directory, evidence, config)

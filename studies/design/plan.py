@@ -84,13 +84,19 @@ def begin_or_compare(directory: StudyDirectory, plan: Plan) -> None:
     kept = directory.plan()
     with records.read_as_written(directory.path / "study.json"):
         fixed = cast(dict[str, Any], kept["fixed"])
-    difference = first_difference(fixed, plan.fixed())
+    difference = first_difference(fixed, plan.fixed()) or _order_of_objectives(fixed, plan)
     if difference is not None:
         key, old, new = _spelled(difference, kept.get("space"), plan.details.get("space"))
         raise StudyError(
             f"{directory.path} was begun with {key} = {_shown(old)}, the configuration has {_shown(new)}; "
             "a changed question is a new study: choose another directory"
         )
+
+
+def _order_of_objectives(fixed: Mapping[str, Any], plan: Plan) -> tuple[str, object, object] | None:
+    """Where the objectives are the same in another order: storages keep values by their place, and the first leads."""
+    before, after = list(fixed["objectives"]), list(plan.objectives)
+    return None if before == after else ("objectives", ", ".join(before), ", ".join(after))
 
 
 def _spelled(difference: tuple[str, object, object], old: object, new: object) -> tuple[str, object, object]:

@@ -56,8 +56,9 @@ def carry_out(
     got there, and was not asked to stop before.
 
     resolve: a chooser to a point. suggest: an Optuna trial to a chooser. executor: called once the study is ours.
-    storage: "journal", a file of the directory, or the URL of a database. on_begin: called before the executor, but not
-    if the study asks something else or is damaged. on_look: called each time the driver looks at the files.
+    storage: "journal", a file of the directory, or the URL of a database. on_begin: called before a study is begun, or,
+    of one that goes on, once there are workers; but not if it asks something else or is damaged. on_look: called each
+    time the driver looks at the files.
     companions, replicate: see `Proposer`. taken_over: see `Driver`. imported: choices of trials of an older study,
     proposed after the baselines. force_unlock: take the study from a driver that is not known to live.
     Errors: StudyLockedError while another driver holds it; StudyError if it was begun with another plan, the directory
@@ -99,14 +100,14 @@ def carry_out(
             stack.callback(directory.forget_stop)
             stack.callback(proposals.close)
             _check_storage(directory, proposals, storage)
-            if not fresh:
-                on_begin()
             for name, choices in plan.baselines.items():
                 proposals.enqueue(choices, f"{plan.origin}{name}")
             for choices in imported:
                 proposals.enqueue(choices, IMPORT)
             workers = executor()
             stack.callback(workers.close)
+            if not fresh:
+                on_begin()
             tried, waits = Tried(), patience or Patience()
             driver = Driver(
                 directory=directory,

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from archsearch.dsl import parse_rule
+from archsearch.errors import StudyError
 from archsearch.lowering.display import equation
 from archsearch.mixers.zoo import rules
 from archsearch.report.page import Block, Code, Equation, Facts, Page, Section, Text, Tiles
@@ -64,7 +65,13 @@ def write_report(directory: StudyDirectory) -> Path:
 def keep_report(directory: StudyDirectory, place: Path) -> list[Path]:
     """Write what is worth keeping of a study into `place`: the page, its tables as Markdown in one file and as CSV; the
     files. The page names the study by the last part of its path, since it may be read where the study is not.
+    StudyError for a place in the study itself.
     """
+    if place.resolve().is_relative_to(directory.path.resolve()):
+        raise StudyError(
+            f"what is kept of a study must lie outside of it, to outlive it; {place} lies in {directory.path}: choose "
+            "another directory"
+        )
     page = page_of(directory, f"runs/{directory.path.resolve().name}")
     place.mkdir(parents=True, exist_ok=True)
     files = {"report.html": page.html(), "tables.md": page.markdown()}

@@ -20,6 +20,9 @@ from archsearch.holes import Choose, Chosen, Hole, OneOf, Uniform
 from archsearch.spaces.resolution import structures
 from archsearch.typed_data import check_fields
 
+MOST_LEVELS = 1_000
+"""Of a range in a grid."""
+
 LARGEST_GRID = 100_000
 
 
@@ -68,8 +71,8 @@ class SamplerOptions:
             raise ConfigError("sampler.startup is the population of nsga2 and must be >= 2; got 1")
         if self.random_every < 0:
             raise ConfigError(f"sampler.random_every must be >= 0 (0: never); got {self.random_every}")
-        if self.levels is not None and self.levels < 1:
-            raise ConfigError(f"sampler.levels must be >= 1; got {self.levels}")
+        if self.levels is not None and not 1 <= self.levels <= MOST_LEVELS:
+            raise ConfigError(f"sampler.levels must be in 1 .. {MOST_LEVELS:,}; got {self.levels:,}")
 
 
 def check_sampler(options: SamplerOptions, holes: Mapping[str, Hole], objectives: Sequence[str]) -> None:

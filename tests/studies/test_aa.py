@@ -1,13 +1,15 @@
 """A/A studies: the verdict code finds no winner where there is none, and finds one that is planted."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from archsearch.errors import StudyError
+from archsearch.errors import ConfigError, StudyError
+from archsearch.studies import commands
 from archsearch.studies.evidence.aa import LEAST_POOL, LEAST_STUDIES, Setting, Trained, drawn, simulate
 from archsearch.studies.evidence.comparison import Strictness
 from archsearch.studies.evidence.pool import read_pool
@@ -89,6 +91,23 @@ def test_kept_figures_are_those_of_the_kept_seeds(folder: str) -> None:
     for name, figures in again.items():
         assert near(figures.record()) == kept["objectives"][name]
     assert (kept["pool"], kept["rule"]) == (len(pool_of_it.seeds), pool_of_it.rule)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "words"),
+    [
+        ("seeds.json", ["trials=3"], "take no overrides; got trials=3"),
+        ("other.json", [], "must lie in a file seeds.json"),
+    ],
+)
+def test_kept_seeds_are_neither_trained_otherwise_nor_written_over_others(
+    tmp_path: Path, name: str, overrides: list[str], words: str
+) -> None:
+    for each in ("seeds.json", "other.json"):
+        shutil.copy(RESULTS / "aa-recall" / "seeds.json", tmp_path / each)
+    with pytest.raises(ConfigError, match=words):
+        commands.aa(str(tmp_path / name), overrides, setting=Setting(studies=2), json=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.json", "seeds.json"]
 
 
 @pytest.mark.parametrize(("folder", "objective"), [("aa", "recall"), ("aa-recall", "recall_loss")])

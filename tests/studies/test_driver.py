@@ -91,10 +91,27 @@ def test_a_changed_question_is_refused_with_its_first_difference(run: Any, toy: 
         f"{tmp_path / 'study'} was begun with rungs.eta = 2, the configuration has 4; "
         "a changed question is a new study: choose another directory"
     )
+    with pytest.raises(StudyError, match="objectives = loss, cost, the configuration has cost, loss"):
+        run(trials=2, plan=toy.plan({"cost": Direction.MINIMIZE, "loss": Direction.MINIMIZE}))
     with pytest.raises(StudyError, match="space = toy, the configuration has other"):
         run(trials=2, plan=toy.plan(question={"space": "other"}))
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "driver.lock"}
     assert after == {path: data for path, data in before.items() if path.name != "driver.lock"}
+
+
+def test_a_study_that_finds_no_workers_keeps_the_configuration_that_it_had(
+    run: Any, toy: ModuleType, tmp_path: Path
+) -> None:
+    """`on_begin` is what writes it: an address that nobody answers at would stand in the way of the next resume."""
+    run(trials=2)
+    begun: list[str] = []
+
+    def nobody() -> Any:
+        raise StudyError("no cluster there")
+
+    with pytest.raises(StudyError, match="no cluster there"):
+        toy.study(tmp_path / "study", nobody, trials=4, on_begin=lambda: begun.append("written"))
+    assert not begun
 
 
 def test_one_objective_has_its_values_at_the_rungs(run: Any, toy: ModuleType, tmp_path: Path) -> None:

@@ -252,6 +252,22 @@ def test_the_verdicts_are_printed(finals: StudyDirectory, capsys: pytest.Capture
     assert [row["seeds"] for row in rows] == [6, 6, 6, None, None]
 
 
+def test_finals_that_have_ended_say_who_won_without_their_data(
+    search: StudyDirectory, finals: StudyDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert finals.exists()
+    home = shutil.copytree(search.path, tmp_path / "search")
+    config = home / "finals" / "config.yaml"
+    config.write_text(config.read_text().replace(f"{search.path.parent}/text", f"{tmp_path}/gone"))
+    commands.finals(str(home), [])
+    assert "bits per byte against gated_delta_net, paired by seed" in capsys.readouterr().out
+    with pytest.raises(ArchsearchError, match="gone"):
+        commands.finals(str(home), ["resources.concurrent=1"])
+    (home / "finals/trials/00004/result.json").unlink()
+    with pytest.raises(ArchsearchError, match="gone"):
+        commands.finals(str(home), [])
+
+
 def test_finals_stand_for_their_search_by_a_trial_that_is_not_the_luckiest(
     search: StudyDirectory, finals: StudyDirectory
 ) -> None:

@@ -144,6 +144,11 @@ def test_page_and_tables_of_a_study_are_kept_apart_from_it(study: StudyDirectory
     page, tables = ((tmp_path / "kept" / name).read_text(encoding="utf-8") for name in ("report.html", "tables.md"))
     assert "archsearch study run runs/study" in page
     assert "| gated_delta_net | baseline |" in tables and "## Cost" in tables
+    before = sorted(study.path.rglob("*"))
+    for place in (study.path, study.path / "finals"):
+        with pytest.raises(StudyError, match="must lie outside of it"):
+            reading.report(str(study.path), str(place))
+    assert sorted(study.path.rglob("*")) == before
 
 
 def test_a_study_whose_time_is_over_says_how_it_goes_on(
@@ -294,6 +299,11 @@ def test_choices_are_told_in_words() -> None:
             ["sampler.kind=grid"],
             ConfigError,
             "sampler.kind grid needs finitely many values; rule/residual=fixed",
+        ),
+        (
+            ["sampler.kind=grid", "sampler.levels=1e9"],
+            ConfigError,
+            "sampler.levels must be in 1 .. 1,000; got 1,000,000",
         ),
         (["sampler.kind=tpa"], ConfigError, "sampler.kind must be one of"),
         (["resources={gpus: 0, processes: 100}"], ConfigError, "a batch needs a sequence for each of 100 processes"),
