@@ -263,6 +263,7 @@ class TrialDirectory:
         evaluation. DamagedError.
         """
         self.proposal()
+        self.attempt()
         curve = self.curve()
         if self.result() is None:
             kept = (records.read_json(self.checkpoints / "latest.json") or {}).get("tokens", 0)

@@ -88,6 +88,15 @@ def test_a_damaged_trial_is_named_before_anything_is_said_to_begin(run: Any, tmp
         run(trials=4, on_begin=lambda: pytest.fail("the study is said to begin"))
 
 
+def test_a_damaged_fence_of_a_trial_without_an_end_is_named_too(run: Any, tmp_path: Path) -> None:
+    run(trials=4)
+    trial = tmp_path / "study/trials/00002"
+    (trial / "result.json").unlink()
+    (trial / "attempt.json").write_text("garbage\n")
+    with pytest.raises(records.DamagedError, match=r"00002/attempt.json must hold JSON objects; it is no JSON"):
+        run(trials=4, on_begin=lambda: pytest.fail("the study is said to begin"))
+
+
 def test_a_driver_that_dies_before_any_of_its_writes_is_taken_up(run: Any, toy: ModuleType, tmp_path: Path) -> None:
     """One fault a run, before each durable write of the driver's protocol in turn, until a run ends without one."""
     run(trials=5, directory="whole")
