@@ -15,6 +15,14 @@ MOST_LABELS = (HEIGHT - TOP - BOTTOM) // LABEL_HEIGHT
 LONGEST_LABEL, LONGEST_NAME = 18, 36
 """Characters of a label that fit beside the drawing, and of a mark's name inside it."""
 
+COLOURS = 8
+"""Tones of the page beside `winner` and `muted`."""
+
+
+def tone(index: int) -> str:
+    """The CSS class of a line or mark by its place among others; they repeat after `COLOURS`."""
+    return f"tone{index % COLOURS}"
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:

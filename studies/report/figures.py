@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from archsearch.report.page import Block, Figure, Section
-from archsearch.report.plots import Line, Mark, plot
+from archsearch.report.plots import COLOURS, Line, Mark, plot, tone
 from archsearch.report.scales import Axis
 from archsearch.report.words import counted
 from archsearch.studies.evidence.findings import Arm, arms
@@ -13,9 +13,6 @@ from archsearch.studies.evidence.wording import is_share, shown, spoken
 from archsearch.studies.files.outcomes import Outcome
 from archsearch.studies.search.samplers import SamplerKind
 from archsearch.studies.tasks.direction import Direction
-
-COLOURS = 8
-"""Tones of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ def _palette(evidence: Evidence) -> _Palette:
         return _Palette(tones, None, named=False)
     judged = {row.name: row.number for row in evidence.judged if row.is_baseline}
     baselines = {row.name: judged.get(row.name, row.number) for row in reversed(evidence.rows) if row.is_baseline}
-    tones |= {number: f"tone{i % 8}" for i, number in enumerate(sorted(baselines.values()))}
+    tones |= {number: tone(i) for i, number in enumerate(sorted(baselines.values()))}
     winner = evidence.winner
     return _Palette(
         tones if winner is None else {**tones, winner.number: "winner"}, winner and winner.number, named=True
@@ -132,9 +129,7 @@ def _mean_curves(evidence: Evidence, name: str, entrants: Collection[str]) -> li
             values = [value for curve in curves if (value := curve[tokens]) is not None]
             if len(values) == len(curves):
                 points.append((float(tokens), sum(values) / len(values)))
-        lines.append(
-            Line(points, f"tone{index % COLOURS}", entrant, f"{entrant}, mean of {counted(len(curves), 'seed')}")
-        )
+        lines.append(Line(points, tone(index), entrant, f"{entrant}, mean of {counted(len(curves), 'seed')}"))
     return lines
 
 
@@ -162,9 +157,7 @@ def _arms(evidence: Evidence, name: str) -> list[Block]:
     if len(found) < 2:
         return []
     lines = [
-        Line(
-            [*arm.course, (arm.seconds, arm.course[-1][1])], f"tone{2 * i % 8}", f"best of {arm.sampler}", stepped=True
-        )
+        Line([*arm.course, (arm.seconds, arm.course[-1][1])], tone(2 * i), f"best of {arm.sampler}", stepped=True)
         for i, arm in enumerate(found)
     ]
     drawing = plot(

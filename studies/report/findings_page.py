@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from archsearch.dsl import parse_rule
 from archsearch.lowering.display import equation
 from archsearch.report.page import Block, Equation, Figure, Section, Text
-from archsearch.report.plots import Line, Mark, plot
+from archsearch.report.plots import COLOURS, Line, Mark, plot, tone
 from archsearch.report.scales import Axis
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.report.words import counted
@@ -24,9 +24,6 @@ from archsearch.studies.evidence.rows import Evidence, Row
 from archsearch.studies.evidence.wording import FAR, is_share, shown, spoken
 from archsearch.studies.files.decisions import Decision
 from archsearch.studies.tasks.direction import Direction
-
-SHOWN_CURVES = 8
-"""Structures whose rates are drawn, one a colour: every baseline, and the best."""
 
 SHOWN_RULES = 8
 
@@ -64,7 +61,7 @@ def rate_section(evidence: Evidence) -> list[Section]:
         return []
     drawn = [c for c in curves if c.is_baseline] + [c for c in curves if not c.is_baseline]
     moved = [n for n in evidence.objectives if any(len({value for _, value in c.points[n]}) > 1 for c in curves)]
-    figures = [_rate_figure(drawn[:SHOWN_CURVES], name) for name in moved]
+    figures = [_rate_figure(drawn[:COLOURS], name) for name in moved]
     table = _rate_table(curves, evidence.objectives)
     return [Section("Learning rates", [*_edge_warning(curves), *_price_warning(curves), *figures, table])]
 
@@ -102,9 +99,9 @@ def _price_warning(curves: Sequence[RateCurve]) -> list[Block]:
 
 
 def _rate_figure(curves: Sequence[RateCurve], name: str) -> Figure:
-    lines = [Line(curve.points[name], _tone(i), curve.name) for i, curve in enumerate(curves)]
+    lines = [Line(curve.points[name], tone(i), curve.name) for i, curve in enumerate(curves)]
     marks = [
-        Mark(rate, value, _tone(i), hint=f"{curve.name}: {value:.4g} at {rate:.3g}", hollow=rate != curve.best)
+        Mark(rate, value, tone(i), hint=f"{curve.name}: {value:.4g} at {rate:.3g}", hollow=rate != curve.best)
         for i, curve in enumerate(curves)
         for rate, value in curve.points[name]
     ]
@@ -120,10 +117,6 @@ def _rate_figure(curves: Sequence[RateCurve], name: str) -> Figure:
         "judged, the best in mean rank over all objectives. One seed each."
     )
     return Figure(drawing, caption)
-
-
-def _tone(index: int) -> str:
-    return f"tone{index % 8}"
 
 
 def _rate_table(curves: Sequence[RateCurve], objectives: Mapping[str, Direction]) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archsearch.report.page import Block, Figure, Section, Text
-from archsearch.report.plots import Line, Mark, plot
+from archsearch.report.plots import Line, Mark, plot, tone
 from archsearch.report.scales import Axis
 from archsearch.report.tables import Cell, Column, Table
 from archsearch.studies.design.entrants import SEED
@@ -71,12 +71,12 @@ def _figure(found: Sequence[Swept], objective: str) -> Figure:
     marks: list[Mark] = []
     for i, each in enumerate(found):
         means = [(rate, s.means[objective]) for rate, s in each.standings if objective in s.means]
-        lines.append(Line([(rate, mean.mean) for rate, mean in means], f"tone{i % 8}", each.name))
+        lines.append(Line([(rate, mean.mean) for rate, mean in means], tone(i), each.name))
         for rate, mean in means:
             bounds = within(objective, mean.low), within(objective, mean.high)
             ends = bounds if math.isfinite(mean.low) else None
             hint = f"{each.name} at {rate:.3g}: {mean.mean:.4g}, {mean.n} seeds"
-            marks.append(Mark(rate, mean.mean, f"tone{i % 8}", hint=hint, up=ends))
+            marks.append(Mark(rate, mean.mean, tone(i), hint=hint, up=ends))
     drawing = plot(
         Axis("learning rate", log=True),
         Axis(spoken(objective), percent=is_share(objective)),
