@@ -11,15 +11,17 @@ Counts are of one layer, over all its heads. A multiply-add is two FLOPs; expone
 - Bytes: the kernels that run, each of which reads each of its operands once; what passes from one to the next is
   counted where it is written and where it is read. Decays, cumulative decays and row factors are float32, as is the
   state of a step; everything else has the width of the operands.
-  Forward: one kernel that solves the triangles and forms the scores, one serial scan. In training the scan also keeps
-  the state at each chunk's start and the rows' corrected targets D; with `recompute` a second scan forms them again
-  before the backward. Backward: one serial scan in reverse, which leaves the gradients of states and targets, and one
-  kernel for all other gradients: where a target is a value as it is, or scaled as its residual, its gradient is that of
-  the value. Where channels decay, the kernel that solves writes the decayed rows and the sums of decays at the ends of
-  four tokens, and both scans read those rows instead of the addresses; a kernel of its own makes the gradients of
-  triangles and scores from targets, their gradients and those of the output. The kernels for chunks whose decays are
-  strong are not counted: elsewhere they read one number a chunk. A rule of more than four steps a token runs on longer
-  sequences of shorter tokens; laying those side by side is not counted.
+  Forward: one kernel that solves the triangles and forms the scores, one serial scan. Of a rule of one row that
+  recalls nothing, whose heads decay as one and whose outputs are not divided, the scans form the scores themselves. In
+  training the scan also keeps the state at each chunk's start and the rows' corrected targets D, where D is not a value
+  as it is; with `recompute` a second scan forms them again before the backward. Backward: one serial scan in reverse,
+  which leaves the gradients of states and targets, and one kernel for all other gradients: where a target is a value as
+  it is, or scaled as its residual, its gradient is that of the value. Where channels decay, the kernel that solves
+  writes the decayed rows and the sums of decays at the ends of four tokens, and both scans read those rows instead of
+  the addresses; a kernel of its own makes the gradients of triangles and scores from targets, their gradients and those
+  of the output. The kernels for chunks whose decays are strong are not counted: elsewhere they read one number a chunk.
+  A rule of more than four steps a token runs on longer sequences of shorter tokens; laying those side by side is not
+  counted.
 """
 
 from __future__ import annotations
@@ -149,7 +151,7 @@ class _Passed:
 
 
 def _passed(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> _Passed:
-    heads, span = sizes.value_heads, 1 << (plan.substeps - 1).bit_length()
+    heads, span, solves = sizes.value_heads, 1 << (plan.substeps - 1).bit_length(), _solves(form)
     key, signed = heads * sizes.key_dim * sizes.width, any(decay.sign is not None for decay in form.decays)
     channel = form.decay_kind == "channel"
     sums = (1 + signed) * heads * (sizes.key_dim / 4 if channel else 1) * FLOAT32
@@ -158,7 +160,7 @@ def _passed(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> _Passed:
     return _Passed(
         accumulated=sums if form.decays else 0,
         triangle=scores * span * plan.triangle,
-        scores=scores,
+        scores=scores if solves else 0,
         rows=key * (1 + span + span * plan.triangle) if channel else heads * _factors(form) * FLOAT32,
         vectors=vectors,
         reader=key if channel else vectors - _bytes(_vectors(form, reads=False), sizes),
@@ -169,19 +171,21 @@ def _passed(form: NormalForm, plan: ChunkPlan, sizes: Sizes) -> _Passed:
 
 def _forward_bytes(form: NormalForm, passed: _Passed, sizes: Sizes) -> float:
     everything, values = _bytes(form.operands, sizes), _bytes(_values(form), sizes)
-    solve = everything - values + passed.accumulated + passed.solved
+    numbers = everything - values - (0 if _solves(form) else passed.vectors)
+    solve = numbers + passed.accumulated + passed.solved
     scan = passed.scanned + values + _output(sizes)
     return solve + scan
 
 
 def _backward_bytes(form: NormalForm, passed: _Passed, sizes: Sizes, *, recompute: bool) -> float:
     everything, values = _bytes(form.operands, sizes), _bytes(_values(form), sizes)
-    kept = passed.states + passed.targets
+    kept = passed.states + (0 if _keeps_value(form) else passed.targets)
+    recalled = passed.targets if _recalls(form) else 0
     again = passed.scanned - passed.scores - passed.reader + values if recompute else 0.0
-    reverse = passed.scanned + _output(sizes) + kept
+    reverse = passed.scanned + _output(sizes) + passed.states + passed.targets
     rest = everything - values if _reverse_leaves_values(form) else everything
     read = rest - (0 if _gated_targets(form) or rest != everything else values) + passed.accumulated
-    gradients = read + 2 * kept + _output(sizes) + rest
+    gradients = read + 2 * passed.states + passed.targets + recalled + _output(sizes) + rest
     return kept + again + reverse + _pair_bytes(form, passed, sizes) + gradients
 
 
@@ -230,10 +234,25 @@ def _vectors(form: NormalForm, *, reads: bool = True) -> list[Operand]:
     ]
 
 
+def _solves(form: NormalForm) -> bool:
+    """Whether a kernel solves triangles and forms scores before the scans."""
+    return _recalls(form) or len(form.rows) > 1 or form.read.normaliser is not None
+
+
+def _recalls(form: NormalForm) -> bool:
+    """Whether the gradients take what rows recall; where channels decay they are counted as if they did."""
+    return form.decay_kind == "channel" or any(row.write and row.residual for row in form.rows)
+
+
+def _keeps_value(form: NormalForm) -> bool:
+    """Whether the corrected target of a token's only row is its value as it is, which needs no keeping."""
+    return not _recalls(form) and len(form.rows) == 1 and _reverse_leaves_values(form) and bool(form.rows[0].target)
+
+
 def _factors(form: NormalForm) -> int:
-    """Numbers that scale the vectors of rows and read: one a term."""
+    """Numbers that scale the vectors of rows and read: one a term; where the scans form scores, the log decay too."""
     rows = sum(len(row.write) + len(row.residual) + len(row.target) for row in form.rows)
-    return rows + len(form.read.address)
+    return rows + len(form.read.address) + (not _solves(form))
 
 
 def _reverse_leaves_values(form: NormalForm) -> bool:

@@ -14,9 +14,11 @@ from archsearch.kernels.triton.gradients.operands import gradient_operands
 from archsearch.kernels.triton.serial_rows import (
     address_operands,
     factors_of,
+    kept_value,
     moved,
     serial_operands,
     side_by_side,
+    solves,
     span,
 )
 from archsearch.kernels.triton.strengths import plain_targets
@@ -28,8 +30,9 @@ class Facts:
     """Operands are told by their places in the call.
 
     rows: of a token, `span` of them with idle ones. channel: whether channels decay apart. divided: whether outputs are
-    divided by one of their columns. together: whether the serial kernels put a token's rows side by side. moved: tiles
-    of K channels that residuals and writes take. factors, sums: sections of these buffers. tiles: what the serial
+    divided by one of their columns. solves: whether P is kept, and T where a row recalls. keeps_targets: whether D is
+    kept. together: whether the serial kernels put a token's rows side by side. moved: tiles of K channels that
+    residuals and writes take. factors, sums: sections of these buffers. tiles: what the serial
     kernels load, and whether it has K channels or V. plain: values whose gradient is that of a row's target, and the
     row. tiled and numbered: operands whose gradients a kernel writes, in the order of its parameters: those with
     channels, and those of one number a head.
@@ -47,6 +50,8 @@ class Facts:
     channel: bool
     signed: bool
     residual: bool
+    solves: bool
+    keeps_targets: bool
     bonus: bool
     divided: bool
     together: bool
@@ -81,6 +86,8 @@ def facts_of(form: NormalForm) -> Facts:
         channel=channel,
         signed=any(point.sign is not None for point in form.decays),
         residual=any(row.residual for row in form.rows),
+        solves=solves(form),
+        keeps_targets=kept_value(form) is None,
         bonus=has_bonus(form),
         divided=form.read.normaliser is not None,
         together=side_by_side(form),

@@ -15,7 +15,7 @@ from archsearch.kernels.triton.expressions import load_text, pointer, pointers_o
 from archsearch.kernels.triton.gradients.holes import gradient_holes, in_one_place
 from archsearch.kernels.triton.gradients.operands import gradient_operands
 from archsearch.kernels.triton.serial import serial_holes
-from archsearch.kernels.triton.serial_rows import serial_operands, span
+from archsearch.kernels.triton.serial_rows import kept_value, serial_operands, solves, span
 from archsearch.kernels.triton.single_step import step_holes
 from archsearch.kernels.triton.solving import one_gate, solve_functions, solve_holes
 from archsearch.kernels.triton.strengths import at_writes, plain_targets
@@ -89,6 +89,9 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "unsigned": not any(decay.sign is not None for decay in form.decays),
         "learned_decay": adjoint.learned_decay(form),
         "residual": any(row.residual for row in form.rows),
+        "solves": solves(form),
+        "keeps_targets": kept_value(form) is None,
+        "products": solves(form) or has_bonus(form),
         "push_targets": (any(row.target for row in form.rows) and not plain_targets(form)) or has_bonus(form),
         "one_place": in_one_place(form),
         "one_gate": one_gate(form),

@@ -131,7 +131,7 @@ def _passed(setup: Setup) -> dict[str, Any]:
         "bonus": setup.of("bonus"),
         "states": Of("states"),
         "d_states": Of("d_states"),
-        "deltas": Of("deltas"),
+        "deltas": setup.of("deltas"),
         "d_targets": Of("d_targets"),
         "d_output": Of("d_output"),
         "tokens": setup.sizes.batch * setup.sizes.tokens,

@@ -43,7 +43,12 @@ def forward(
 
 def new_results(setup: Setup) -> tuple[Tensor, Tensor]:
     """An empty output and final state."""
-    return _empty(setup, setup.output), _empty(setup, setup.state)
+    return _empty(setup, setup.output), new_state(setup)
+
+
+def new_state(setup: Setup) -> Tensor:
+    """An empty state of every sequence."""
+    return _empty(setup, setup.state)
 
 
 class Gradients(NamedTuple):
@@ -102,7 +107,7 @@ def all_gradients(setup: Setup, tensors: Sequence[Tensor], apart: Sequence[Tenso
 
 def fake_gradients(setup: Setup, tensors: Sequence[Tensor], initial: Tensor | None) -> list[Tensor]:
     """What an operation of the pass back returns, unwritten: gradients apart, that of the initial state, of targets."""
-    state = new_results(setup)[1]
+    state = new_state(setup)
     return [
         *(tensor.new_empty(tensor.shape) for i, tensor in enumerate(tensors) if i not in setup.plain),
         state if initial is None else state.to(initial.dtype),
@@ -210,7 +215,7 @@ def solving_steps(setup: Setup) -> list[Step]:
         "BK": setup.use.solve_keys,
         "SOLVE": setup.use.solve_dtype,
         "SOLVE_PRECISION": setup.use.solve,
-        "num_warps": setup.use.warps,
+        "num_warps": setup.use.warps if setup.facts.solves else 1,
         "num_stages": 2,
     }
     rest: dict[str, Any] = {name: setup.of(name) for name in ("carry", "factors", "bonus")} | {"zero": 0.0}

@@ -100,7 +100,7 @@ def chunkwise_backward(
         kept = Saved(saved, states=keep)
         found = launch.backward(setup, tensors, initial_state, cu_seqlens, kept, d_output, d_state, scale)
     if initial_state is None or found.initial is None:
-        d_initial = launch.new_results(setup)[1]
+        d_initial = launch.new_state(setup)
     else:
         d_initial = found.initial.to(initial_state.dtype)
     return [*(gradient for gradient in found.operands if gradient is not None), d_initial, found.targets]

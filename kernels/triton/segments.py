@@ -17,12 +17,21 @@ def launcher() -> Launcher:
 
 
 def joined(
-    pieces: int, segments: int, key_dim: int, value_dim: int, precision: str, entering: str | None, *, reverse: bool
+    pieces: int,
+    segments: int,
+    key_dim: int,
+    value_dim: int,
+    precision: str,
+    entering: str | None,
+    *,
+    diagonal: bool,
+    reverse: bool,
 ) -> Step:
     """States at the pieces' starts (their gradients at the ends, in reverse), in the buffer "reached".
 
     "local" [pieces, V, K] is what each piece sends on: the first one, which starts from what `entering` names
-    [sequences, HV, K, V], all of it. "transitions" [pieces, K, K] are those of the pieces between first and last.
+    [sequences, HV, K, V], all of it. "transitions" [pieces, K, K], [pieces, K] where they are `diagonal`, are those of
+    the pieces between first and last.
     There are `segments` pieces a sequence and head. Products are as exact as `precision` says, which is that of other
     products of float32: what a piece sends on went through products of rounded operands before.
     """
@@ -41,6 +50,7 @@ def joined(
             "KP": power(key_dim),
             "BV": values,
             "SEGMENTS": segments,
+            "DIAGONAL": diagonal,
             "ENTERS": entering is not None,
             "REVERSED": reverse,
             "PRECISION": precision,

@@ -42,7 +42,8 @@ def _sent_on(setup: Setup, initial: str | None) -> Step:
     start = None if initial is None else Of(initial)
     passed = {"transition": Of("transitions"), "initial": start, "final": Of("local")}
     blocks = (pieces - 1) * _blocks(setup.sizes.value_dim, use.values)
-    blocks += (pieces - 2) * _blocks(setup.use.key_size, use.values)
+    if setup.facts.residual:
+        blocks += (pieces - 2) * _blocks(setup.use.key_size, use.values)
     flags = {"OUTPUT": False, "SAVE": False, "INITIAL": initial is not None, "PIECES": True}
     return Step("scan", (blocks * setup.lanes, 1, 1), _scanned(setup, use) | _nothing(setup) | passed | flags)
 
@@ -99,12 +100,19 @@ def pieces_of(setup: Setup) -> tuple[Buffer, ...]:
 def _joined(setup: Setup, entering: str | None, *, reverse: bool) -> Step:
     sizes, each = setup.sizes, setup.use.segments
     return segments.joined(
-        setup.lanes * each, each, sizes.key_dim, sizes.value_dim, setup.use.precision, entering, reverse=reverse
+        setup.lanes * each,
+        each,
+        sizes.key_dim,
+        sizes.value_dim,
+        setup.use.precision,
+        entering,
+        diagonal=not setup.facts.residual,
+        reverse=reverse,
     )
 
 
 def _common(setup: Setup, use: Serial) -> dict[str, Any]:
-    return setup.common | {
+    common = setup.common | {
         "table": setup.table,
         "offsets": Of("offsets") if setup.packed else None,
         "per_segment": _blocks(setup.each, setup.use.segments),
@@ -116,6 +124,7 @@ def _common(setup: Setup, use: Serial) -> dict[str, Any]:
         "STAGES": use.stages,
         "num_warps": use.warps,
     }
+    return common if setup.facts.solves else common | {"scale": Of("scale")}
 
 
 def _tiles(setup: Setup, use: Serial) -> dict[str, Any]:
@@ -149,10 +158,13 @@ def _rows(buffer: Buffer, setup: Setup, use: Serial) -> Of | Tile:
 
 def _kept(setup: Setup, use: Serial) -> dict[str, Any]:
     """Where states and D are written."""
+    states = {"states": _states("states", setup, use)}
+    if not setup.facts.keeps_targets:
+        return states
     deltas = next(buffer for buffer in setup.buffers if buffer.name == "deltas")
     *outer, width = deltas.shape
     rows = _rows(deltas._replace(shape=(1, math.prod(outer), 1, width)), setup, use)
-    return {"states": _states("states", setup, use), "deltas": rows}
+    return states | {"deltas": rows}
 
 
 def _states(name: str, setup: Setup, use: Serial) -> Of | Tile:

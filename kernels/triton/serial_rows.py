@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from archsearch.dsl import Expression, Operand
 from archsearch.kernels.triton.streams import ONE, Factor, Stream, bases, streams
+from archsearch.kernels.triton.strengths import plain_targets
 from archsearch.lowering import NormalForm
 
 Part = tuple[str, str | None]
@@ -38,6 +39,21 @@ class Scaled:
     def name(self) -> str:
         """In generated code."""
         return f"{self.role}_{self.stream}_{self.row}"
+
+
+def solves(form: NormalForm) -> bool:
+    """Whether `solve` makes P, and T if a row recalls. Elsewhere P takes one product of tiles that the serial kernels
+    have, and is made there. With two rows, or the column of a normaliser, that would be several products a chunk.
+    """
+    return form.decay_kind == "channel" or len(form.rows) > 1 or bool(form.rows[0].residual or form.read.normaliser)
+
+
+def kept_value(form: NormalForm) -> Operand | None:
+    """The value that is D as it is: of the one row of a token that recalls nothing. Elsewhere D is written."""
+    plain = plain_targets(form)
+    if form.decay_kind == "channel" or len(form.rows) != 1 or form.rows[0].residual or not plain:
+        return None
+    return next(operand for operand in form.operands if operand.name in plain)
 
 
 def span(form: NormalForm) -> int:
@@ -74,7 +90,24 @@ def factors_of(form: NormalForm) -> tuple[Scaled, ...]:
             for r, factor in enumerate(stream.factors):
                 if factor is not None and _is_kept(form, role, factor):
                     found.append(Scaled(role, t, r, factor, len(found)))
+    if not solves(form):
+        found += [replace(each, index=len(found) + i) for i, each in enumerate(_near_factors(form))]
     return tuple(found)
+
+
+def _near_factors(form: NormalForm) -> list[Scaled]:
+    """What pairs of a chunk's tokens take where the serial kernels make P: numbers without decays, and the logs of
+    those, since in a chunk that decays strongly the decays themselves may be 0.
+    """
+    signed = any(decay.sign is not None for decay in form.decays)
+    found = [Scaled("log_read", 0, 0, ONE, 0)] if form.decays else []
+    if form.rows[0].decays != form.read.decays:
+        found.append(Scaled("log_write", 0, 0, ONE, 0))
+    for role in ("read", "write"):
+        for t, stream in enumerate(streams_of(form, role)):
+            if signed or not stream.plain:
+                found += [Scaled(f"near_{role}", t, 0, factor, 0) for factor in stream.factors if factor is not None]
+    return found
 
 
 def _is_kept(form: NormalForm, role: str, factor: Factor) -> bool:

@@ -57,11 +57,17 @@ def factors_text(form: NormalForm) -> str:
                 text += " * tl.exp(tl.minimum(last - write_g, 0.0))" + (" * last_sign" if signed else "")
             case "read":
                 text += " * scale" + (" * tl.exp(read_g)" if decays else "")
+            case "near_read":
+                text = f"read_s{each.stream} * scale"
+            case "near_write":
+                text = f"write_s{each.stream}"
+            case "log_read" | "log_write":
+                text = f"{each.role.removeprefix('log_')}_g * LOG2E"
             case _:
                 pass
-        prefix = "query_" if each.role == "read" else ""
-        at = f"factors + (slot * {len(kept)} + {each.index}) * C + {prefix}place"
-        mask = "" if each.role == "read" or len(form.rows) == 1 else f", mask=sub == {each.row}"
+        read = each.role.endswith("read")
+        at = f"factors + (slot * {len(kept)} + {each.index}) * C + {'query_' if read else ''}place"
+        mask = "" if read or len(form.rows) == 1 else f", mask=sub == {each.row}"
         lines.append(f"tl.store({at}, {text}{mask})")
     return _lines(lines)
 

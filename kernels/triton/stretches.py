@@ -23,6 +23,7 @@ from archsearch.kernels.triton.launch import (
     forward_program,
     laid_out,
     new_results,
+    new_state,
     new_targets,
     rooms_of,
     solving_steps,
@@ -86,8 +87,8 @@ def _plain(serial: Serial) -> Serial:
 
 def new_between(setup: Setup) -> Tensor:
     """Room for the states between stretches [stretches - 1, sequences, HV, K, V]."""
-    _, state = new_results(setup)
-    return state.new_empty((stretches_of(setup).number - 1, *state.shape))
+    shape = (stretches_of(setup).number - 1, *setup.state.shape)
+    return torch.empty(shape, dtype=setup.state.dtype, device=setup.device)
 
 
 def forward(
@@ -126,7 +127,7 @@ def backward(
     targets, made = new_targets(setup), gradient_launch.new_gradients(cut.setup, flat)
     tables = _tables(setup, cu_seqlens)
     rooms = [memory.new(setup.device) for memory in program.memories]
-    before = new_results(setup)[1]
+    before = new_state(setup)
     after = torch.zeros_like(before) if d_state is None else laid_out(d_state)
     first = torch.zeros_like(before) if initial is None else laid_out(initial)
     (slope,), side = _side_by_side([d_output]), targets.view(len(targets), 1, -1, *targets.shape[3:])

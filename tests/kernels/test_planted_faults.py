@@ -62,10 +62,8 @@ class Fault(NamedTuple):
 
 KERNELS = (
     # solve: G, the masks, L, T = (I + L)^-1, P T and the factors
-    Fault("read_misses_its_own_token", "solve", "query_place[:, None] + 1", "query_place[:, None]", "linear q_delta"),
-    Fault(
-        "read_sees_the_next_token", "solve", "query_place[:, None] + 1", "query_place[:, None] + 2", "linear q_delta"
-    ),
+    Fault("read_misses_its_own_token", "solve", "query_place[:, None] + 1", "query_place[:, None]", "mlstm q_delta"),
+    Fault("read_sees_the_next_token", "solve", "query_place[:, None] + 1", "query_place[:, None] + 2", "mlstm q_delta"),
     Fault(
         "read_misses_its_last_step",
         "solve",
@@ -187,6 +185,33 @@ KERNELS = (
         "begin = tl.load(offsets + 0 * sequence)",
         "linear q_delta",
         PACKED,
+    ),
+    # scan and reverse: P of rules that recall nothing
+    Fault("pairs_miss_their_own_token", "scan", "places[:, None] + 1", "places[:, None]", "linear simple_gla"),
+    Fault("pairs_see_the_next_token", "scan", "places[:, None] + 1", "places[:, None] + 2", "linear retnet"),
+    Fault(
+        "pairs_not_decayed",
+        "scan",
+        "f_log_read_0_0[:, None] - f_log_read_0_0[None, :]",
+        "0.0 * f_log_read_0_0[:, None]",
+        "simple_gla mamba2",
+    ),
+    Fault("pairs_not_scaled", "scan", "DT, PRECISION) * scale", "DT, PRECISION)", "linear simple_gla"),
+    Fault("strength_lost_in_the_pairs", "reverse", " * f_near_write_0_0[None, :]", "", "mamba2 halved_writes"),
+    Fault(
+        "pairs_turned_on_the_way_back",
+        "reverse",
+        "product(tile_q, tl.trans(tile_k)",
+        "product(tile_k, tl.trans(tile_q)",
+        "linear simple_gla",
+    ),
+    Fault(
+        "target_is_another_heads_value",
+        "gradients",
+        "rows_from(x_v, value_row * V",
+        "rows_from(x_v, (value_row - head) * V",
+        "linear simple_gla",
+        heads=2,
     ),
     # reverse and gradients: the adjoint
     Fault(
@@ -342,6 +367,14 @@ PIECES = (
         "sent",
         "gated_delta_net eda_scalar",
     ),
+    Fault("piece_not_decayed", "scan", "through *= left", "through *= 1.0", "simple_gla retnet"),
+    Fault(
+        "channels_of_a_piece_not_decayed",
+        "scan",
+        "through *= tl.load(carry",
+        "through *= 1.0 + 0.0 * tl.load(carry",
+        "gla hgrn2",
+    ),
     Fault(
         "targets_in_the_transition",
         "scan",
@@ -490,6 +523,7 @@ OWN = (
     Rule("bonus_delta", decay(log_decay("g")), DELTA, read(q, bonus=bonus(k2, k, v))),
     Rule("twice", write(k, v), read(q + 0.5 * q)),
     Rule("twice_read", write(k + 0.5 * k, v), read(q)),
+    Rule("halved_writes", decay(log_decay("g")), write(k, v, strength=0.5 * gate("beta")), read(q)),
     Rule("halved", decay(log_decay("g")), delta_write(k, v, strength=0.5 * gate("beta")), read(q)),
     Rule(
         "undecayed_feedback", delta_write(k, v, strength=gate("beta"), residual=query_feedback(q, gate("lam"))), read(q)
@@ -573,7 +607,7 @@ def test_a_line_that_is_gone_fails_loudly() -> None:
 
 def test_every_fault_is_planted_in_two_rules() -> None:
     every = (*KERNELS, *PIECES, *COMPILED, *PASSES)
-    assert len({fault.name for fault in every}) == len(every) == 70
+    assert len({fault.name for fault in every}) == len(every) == 79
     assert all(len(set(fault.rules.split())) == 2 for fault in every)
 
 

@@ -8,6 +8,7 @@ rows: all gradients of numbers and decays follow from the dots.
 from __future__ import annotations
 
 from archsearch.kernels.triton.adjoint import numbers
+from archsearch.kernels.triton.expressions import pointer
 from archsearch.kernels.triton.gradients.numbers import load_lines, number_lines, store_lines, sums_of
 from archsearch.kernels.triton.gradients.operands import (
     gradient_operands,
@@ -27,6 +28,7 @@ from archsearch.kernels.triton.gradients.products import (
 )
 from archsearch.kernels.triton.gradients.streams import ROLES, folds_writes, has_several, joined, place_of, tiles_of
 from archsearch.kernels.triton.gradients.tiles import tile_functions, tile_lines
+from archsearch.kernels.triton.serial_rows import kept_value
 from archsearch.lowering import NormalForm
 
 
@@ -37,6 +39,7 @@ def gradient_holes(form: NormalForm) -> dict[str, str]:
         "gradient_functions": "".join(text + "\n\n\n" for text in tile_functions(form)),
         "gradient_totals": joined(f"total_{gate.name} = tl.zeros((C,), tl.float32)" for gate in summed_gates(form)),
         "gradient_numbers": joined(factor_lines(form)),
+        "delta_rows": _delta_rows(form),
         "target_offsets": target_offsets(form),
         "push_targets": joined(target_lines(form)),
         "folded_writes": joined(folded_lines(form)),
@@ -64,6 +67,15 @@ def gradient_holes(form: NormalForm) -> dict[str, str]:
         "load_sums": joined(load_lines(form)),
         "push_numbers": joined(number_lines(form)),
     }
+
+
+def _delta_rows(form: NormalForm) -> str:
+    """D as it was kept, or the value that it is."""
+    value = kept_value(form)
+    if value is None:
+        return "rows_from(deltas, slot * (R * V), rows * V, here, first, target_channel, V, BV)"
+    at = "value_row * V, place * (HV * V), here, first, target_channel, V, BV"
+    return f"rows_from({pointer(value)}, {at})"
 
 
 def in_one_place(form: NormalForm) -> bool:

@@ -1,0 +1,43 @@
+"""Lines of the serial kernels that make P where `solve` makes none: of their tiles, and of numbers a token."""
+
+from __future__ import annotations
+
+from archsearch.kernels.triton.serial_rows import factors_of, solves, streams_of
+from archsearch.kernels.triton.text import sum_text
+from archsearch.lowering import NormalForm
+
+NEAR = ("log_read", "log_write", "near_read", "near_write")
+"""The factors that P takes besides those of reads and writes."""
+
+
+def pair_lines(form: NormalForm) -> list[str]:
+    """P [C, C]: what the reads of a chunk's tokens take from the targets of its one row; none where P is loaded."""
+    if solves(form):
+        return []
+    (row,), terms = form.rows, list[str]()
+    for t, left in enumerate(streams_of(form, "read")):
+        for u, right in enumerate(streams_of(form, "write")):
+            (query,), (key,) = left.bases, right.bases
+            if query is not None and key is not None:
+                pairs = f"product(tile_{query.name}, tl.trans(tile_{key.name}), DT, PRECISION)"
+                terms.append(pairs + _number(form, "read", t, ":, None") + _number(form, "write", u, "None, :"))
+    if not terms:
+        return ["given_0 = tl.zeros((C, C), tl.float32)"]
+    pairs = f"({sum_text(terms)})" if len(terms) > 1 else terms[0]
+    visible = "places[None, :] < places[:, None]" + (" + 1" if row.stage < form.read.stage else "")
+    if not form.decays:
+        return [f"given_0 = tl.where({visible}, {pairs}, 0.0).to(DT)"]
+    write = "f_log_read_0_0" if row.decays == form.read.decays else "f_log_write_0_0"
+    between = f"f_log_read_0_0[:, None] - {write}[None, :]"
+    return [
+        f"near = tl.exp2(tl.where({visible}, {between}, float('-inf')))",
+        f"given_0 = ({pairs} * near).to(DT)",
+    ]
+
+
+def _number(form: NormalForm, role: str, stream: int, index: str) -> str:
+    """What scales a term besides decays."""
+    name = f"near_{role}_{stream}_0"
+    if any(each.name == name for each in factors_of(form)):
+        return f" * f_{name}[{index}]"
+    return " * scale" if role == "read" else ""
