@@ -45,7 +45,8 @@ def solves(form: NormalForm) -> bool:
     """Whether `solve` makes P, and T if a row recalls. Elsewhere P takes one product of tiles that the serial kernels
     have, and is made there. With two rows, or the column of a normaliser, that would be several products a chunk.
     """
-    return form.decay_kind == "channel" or len(form.rows) > 1 or bool(form.rows[0].residual or form.read.normaliser)
+    several = len(form.rows) > 1 or form.read.normaliser is not None
+    return several or form.decay_kind == "channel" or any(row.residual for row in form.rows)
 
 
 def kept_value(form: NormalForm) -> Operand | None:
