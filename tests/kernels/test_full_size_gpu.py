@@ -23,7 +23,7 @@ pytestmark = pytest.mark.gpu
 RUNS = 10
 DEVICE = torch.device("cuda")
 SIZES = ((8, 4096), (1, 32768))
-NAMES = ("gated_delta_net", "q_delta", "eda_scalar", "kda", "eda", "gla")
+NAMES = ("gated_delta_net", "q_delta", "eda_scalar", "kda", "eda", "gla", "simple_gla")
 REPEATED = [*((name, "fast") for name in NAMES), ("gated_delta_net", "low"), ("q_delta", "low")]
 MOST = 72 * 2**30
 """Bytes that the largest test may hold, so that others have room beside it: kda has log decays a channel in float32."""
