@@ -37,8 +37,10 @@ def compile_ahead(rules: Sequence[Rule], jobs: Sequence[tuple[Peer, Rule]], case
 
     A fault here costs time later and nothing else: rules of ours are told of when they are timed.
     """
-    parts = min(MOST, max(1, len(os.sched_getaffinity(0)) // max(1, len(jobs))))
-    ours = [start(verdicts_of, (rule, tuple(cases))) for rule in rules]
+    cores = len(os.sched_getaffinity(0))
+    parts = min(MOST, max(1, cores // max(1, len(jobs))))
+    shares = min(len(cases), max(1, cores // len(rules)))
+    ours = [start(verdicts_of, (rule, tuple(cases[i::shares]))) for rule in rules for i in range(shares)]
     running: list[tuple[Peer, Running[None]]] = []
     for peer, rule in jobs:
         for part in range(parts):

@@ -302,6 +302,30 @@ def test_a_share_of_the_variants_is_compiled_and_one_that_can_runs(monkeypatch: 
     assert tuner.fn.compiled == [0, 2, 4] * 2 and tuner.fn.ran == [1] * 3
 
 
+@pytest.mark.parametrize(("cores", "processes"), [(1, 2), (5, 4), (16, 6)])
+def test_sizes_of_ours_are_shared_out_among_the_cores(
+    cores: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rules at three sizes, no peers: every rule meets every size once, one after another where cores are few."""
+    started: list[tuple[Rule, tuple[Case, ...]]] = []
+
+    class Done:
+        def result(self) -> None:
+            return None
+
+    def begin(function: Callable[..., object], work: tuple[Rule, tuple[Case, ...]]) -> Done:
+        started.append(work)
+        return Done()
+
+    monkeypatch.setattr(ahead, "start", begin)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    sizes = tuple(replace(TINY, heads=heads) for heads in (1, 2, 4))
+    assert ahead.compile_ahead([rules["linear"], rules["kda"]], [], sizes) == ()
+    met = sorted((rule.name, case.heads) for rule, cases in started for case in cases)
+    assert met == [(name, heads) for name in ("kda", "linear") for heads in (1, 2, 4)]
+    assert len(started) == processes
+
+
 def test_rules_are_timed_alone_and_peers_after_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is compiled first and launches are counted last; the control alone has no peers and no first calls."""
     order: list[str] = []
