@@ -55,15 +55,16 @@ def compile_ahead(rules: Sequence[Rule], jobs: Sequence[tuple[Peer, Rule]], case
 
 
 def _cases_of(peer: Peer, cases: Sequence[Case], share: Share) -> tuple[Case, ...]:
-    """Sizes that differ in code: in heads, whose variants are shared out so that every process meets all of them, each
-    starting with another; and in batch, which go to one process each. All go to one each where nothing is tuned.
+    """Sizes that differ in code: in heads, whose variants are shared out so that every process meets all of them; and
+    in batch, which go to one process each. All go to one each where nothing is tuned.
+
+    All begin with the size that is timed first: a kernel whose choice does not depend on the heads is tuned there.
     """
     codes = {(case.batch, case.heads): case for case in reversed(cases)}
-    heads = {case.heads: case for case in codes.values()} if peer.tuned else {}
-    met = list(heads.values())
-    turn = share.part % len(met) if met else 0
-    rest = [case for case in codes.values() if case not in met]
-    return (*met[turn:], *met[:turn], *rest[share.part :: share.parts])
+    sizes = sorted(codes.values(), key=cases.index)
+    met = [case for i, case in enumerate(sizes) if peer.tuned and case.heads not in {each.heads for each in sizes[:i]}]
+    rest = [case for case in sizes if case not in met]
+    return (*met, *rest[share.part :: share.parts])
 
 
 def _compile(peer: Peer, rule: Rule, cases: Sequence[Case], share: Share) -> None:
