@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from archsearch.dsl.printing import Show, by_name
 from archsearch.errors import RuleError
@@ -62,9 +62,9 @@ class Stateful:
         return _part(self)
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, given: tuple[Any, ...], named: Any = None) -> Any:
+    def __torch_function__(cls, function: Any, types: Any, given: Any, named: Any = None) -> Any:
         """torch asks here for what its function `function` gives of arguments that are no tensors."""
-        raise _not_affine(_among((*given, *(named or {}).values())), function.__name__)
+        raise _not_affine(_among([*given, *(named or {}).values()]), function.__name__)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
         """So does NumPy."""
@@ -195,7 +195,8 @@ def _not_affine(value: Any, through: str = "") -> RuleError:
 
 def _among(given: Iterable[Any]) -> Stateful:
     """What depends on S among the arguments of a call and the members of those that are lists."""
-    members = (each for one in given for each in (one if isinstance(one, list | tuple) else (one,)))  # pyright: ignore[reportUnknownVariableType]
+    lists = (cast("list[Any]", one) if isinstance(one, list | tuple) else [one] for one in given)
+    members = (each for held in lists for each in held)
     return next(each for each in members if isinstance(each, Stateful))
 
 
