@@ -80,7 +80,10 @@ def wider_rule(chance: Chance, name: str) -> Rule:
     """
     steps = _steps(chance)
     pairs = [i for i in range(len(steps) - 1) if all(isinstance(step, Substep) for step in steps[i : i + 2])]
-    if pairs and chance.random() >= 0.8:
+    together = (
+        chance.random()
+    )  # drawn with and without pairs: rules of fewer steps then take the same decisions after it
+    if pairs and together >= 0.8:
         start = chance.choice(pairs)
         steps[start : start + 2] = [simultaneous(*steps[start : start + 2])]
     rule = Rule(name, *steps)
