@@ -53,6 +53,7 @@ REFUSED: Mapping[str, NotAffine | NotHere | OfAPattern] = {
     "sliding_window": OfAPattern("window", "softmax attention over the last model.window tokens"),
     "mla": OfAPattern("mla", "multi-head latent attention, arXiv 2405.04434"),
     "mamba": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
+    "mamba1": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
     "s6": OfAPattern("mamba", "Mamba-1, arXiv 2312.00752"),
     "griffin": OfAPattern("griffin", "RG-LRU in Griffin's recurrent block, arXiv 2402.19427"),
     "rg_lru": OfAPattern("griffin", "RG-LRU in Griffin's recurrent block, arXiv 2402.19427"),

@@ -76,8 +76,10 @@ class Zoo(Mapping[str, Rule]):
             n, gated = member
             return import_module("archsearch.mixers.gated_delta_product").delta_product(n, gated=gated)
         if name not in NAMES:
-            near = get_close_matches(name.lower(), [*NAMES, *ALIASES], n=1)
-            nearest = "".join(f"; did you mean {match}?" for match in near)
+            near = _nearest(name)
+            if near in REFUSED and _letters(near) == _letters(name):
+                raise RefusedRuleError(REFUSED[near].why(near))
+            nearest = f"; did you mean {near}?" if near else ""
             raise UnknownRuleError(f"unknown rule {name!r}{nearest or '.'} The zoo: {', '.join(NAMES)}")
         return import_module(f"archsearch.mixers.{name}").RULE
 
@@ -86,6 +88,16 @@ class Zoo(Mapping[str, Rule]):
 
     def __len__(self) -> int:
         return len(NAMES)
+
+
+def _nearest(name: str) -> str:
+    """The name that is meant, of rules and of what is refused: the same letters and digits, or nearly; "" for none."""
+    known = {_letters(each): each for each in (*REFUSED, *ALIASES, *NAMES)}
+    return "".join(known[match] for match in get_close_matches(_letters(name), known, n=1))
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def family(name: str) -> tuple[int, bool] | None:

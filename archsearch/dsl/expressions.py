@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from archsearch.dsl.printing import Show, by_name
 from archsearch.errors import RuleError
@@ -42,17 +43,32 @@ class Algebra:
 
 
 class Stateful:
-    """What depends on S: the operators of an expression refuse it by name."""
+    """What depends on S: operators, comparisons and functions of torch, NumPy and math refuse it by name."""
 
     __slots__ = ()
 
     def __add__(self, other: Any) -> Sum:
         return _part(self)
 
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __add__
+    __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = __add__
 
     def __neg__(self) -> Product:
         return _part(self)
+
+    __abs__ = __neg__
+
+    def __float__(self) -> float:
+        return _part(self)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, given: Any, named: Any = None) -> Any:
+        """torch asks here for what its function `function` gives of arguments that are no tensors."""
+        raise _not_affine(_among([*given, *(named or {}).values()]), function.__name__)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
+        """So does NumPy."""
+        raise _not_affine(self, ufunc.__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +178,26 @@ def _part(value: Any) -> Any:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
-    reads = isinstance(value, Stateful)
-    reason = (
-        f"it depends on S through {value}, so the rule is not affine in the state. Use operands alone"
-        if reads
-        else "only operands, finite numbers and holes can"
+    if isinstance(value, Stateful):
+        raise _not_affine(value)
+    raise RuleError(f"{by_name(value)} cannot stand in an expression: only operands, finite numbers and holes can")
+
+
+def _not_affine(value: Any, through: str = "") -> RuleError:
+    """The refusal of what depends on S, or of a function `through` of it, with the place where it was written."""
+    what, where = by_name(value), getattr(value, "where", None)
+    of, at = f"{through} of " if through else "", f" at {where}" if where else ""
+    return RuleError(
+        f"{of}{what}{at} cannot stand in an expression: it depends on S through {through or what}, so the rule is not "
+        "affine in the state. Use operands alone"
     )
-    raise RuleError(f"{by_name(value)} cannot stand in an expression: {reason}")
+
+
+def _among(given: Iterable[Any]) -> Stateful:
+    """What depends on S among the arguments of a call and the members of those that are lists."""
+    lists = (cast("list[Any]", one) if isinstance(one, list | tuple) else [one] for one in given)
+    members = (each for held in lists for each in held)
+    return next(each for each in members if isinstance(each, Stateful))
 
 
 def _subtracted(factors: tuple[Any, ...], show: Show) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +25,7 @@ from archsearch.dsl import (
     value,
     write,
 )
-from archsearch.dsl.primitives import DeltaWrite, Erase, Write
+from archsearch.dsl.primitives import DeltaWrite, Erase, Read, Write
 
 Option = TypeVar("Option")
 
@@ -48,6 +49,7 @@ class Chance(Protocol):
 
 
 NUMBERS = (0.25, 0.5, -0.5, 1.0)
+NORMALISERS = (1.0, 0.5, 0.25)
 KEYS = tuple(key(name) for name in ("k", "k2", "e"))
 QUERIES = (query("q"), query("p"))
 VALUES = (value("v"), value("v2"))
@@ -73,13 +75,22 @@ def random_rule(seed: int) -> Rule:
 
 
 def wider_rule(chance: Chance, name: str) -> Rule:
-    """The same grammar and, seldom, a second group of steps that act together."""
+    """The same grammar and, seldom, a second group of steps that act together, or a normalised read: what is written
+    must then be counted alike in all value channels.
+    """
     steps = _steps(chance)
     pairs = [i for i in range(len(steps) - 1) if all(isinstance(step, Substep) for step in steps[i : i + 2])]
-    if pairs and chance.random() >= 0.8:
+    together = (
+        chance.random()
+    )  # drawn with and without pairs: rules of fewer steps then take the same decisions after it
+    if pairs and together >= 0.8:
         start = chance.choice(pairs)
         steps[start : start + 2] = [simultaneous(*steps[start : start + 2])]
-    return Rule(name, *steps)
+    rule = Rule(name, *steps)
+    if VALUE_GATE.name in rule.operands or chance.random() < 0.9:
+        return rule
+    bound = chance.choice(NORMALISERS)
+    return Rule(name, *(replace(step, normaliser=bound) if isinstance(step, Read) else step for step in steps))
 
 
 def _steps(chance: Chance) -> list[Any]:

@@ -1,11 +1,14 @@
 """Every message of the language to the letter."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from archsearch.dsl import (
     Operand,
@@ -89,14 +92,14 @@ MESSAGES: dict[str, tuple[Callable[[], Any], str]] = {
     "a read in an expression": (
         lambda: write(k + read(q), v),
         (
-            "read(q) cannot stand in an expression: it depends on S through read(q), so the rule is not "
+            "read(q) at FILE:LINE cannot stand in an expression: it depends on S through read(q), so the rule is not "
             "affine in the state. Use operands alone"
         ),
     ),
     "a multiple of a read": (
         lambda: delta_write(k, v, strength=0.5 * read(k)),
         (
-            "read(k) cannot stand in an expression: it depends on S through read(k), so the rule is not "
+            "read(k) at FILE:LINE cannot stand in an expression: it depends on S through read(k), so the rule is not "
             "affine in the state. Use operands alone"
         ),
     ),
@@ -527,3 +530,49 @@ def test_messages(case: str) -> None:
     with pytest.raises((RuleError, HoleError)) as caught:
         act()
     assert shown(caught.value) == message
+
+
+STATE: Any = read(q)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: STATE**2,
+        lambda: 2**STATE,
+        lambda: abs(STATE),
+        lambda: max(STATE, 1.0),
+        lambda: STATE @ k,
+        lambda: STATE / 2,
+        lambda: math.tanh(STATE),
+        lambda: torch.ones(1) * 0 if STATE > 0 else None,
+    ],
+)
+def test_no_operator_makes_an_expression_of_the_state(act: Callable[[], Any]) -> None:
+    with pytest.raises(RuleError) as caught:
+        act()
+    assert shown(caught.value) == (
+        "read(q) at FILE:LINE cannot stand in an expression: it depends on S through read(q), so the rule is not "
+        "affine in the state. Use operands alone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("act", "through"),
+    [
+        (lambda: torch.tanh(STATE), "tanh"),
+        (lambda: torch.clamp(input=STATE, min=-1, max=1), "clamp"),
+        (lambda: torch.nn.functional.layer_norm(STATE, (4,)), "layer_norm"),
+        (lambda: torch.stack([torch.ones(1), STATE]), "stack"),
+        (lambda: torch.ones(1) * STATE, "mul"),
+        (lambda: np.tanh(STATE), "tanh"),
+        (lambda: np.ones(1) * STATE, "multiply"),
+    ],
+)
+def test_a_function_of_the_state_is_refused_with_its_name(act: Callable[[], Any], through: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        act()
+    assert shown(caught.value) == (
+        f"{through} of read(q) at FILE:LINE cannot stand in an expression: it depends on S through {through}, so the "
+        "rule is not affine in the state. Use operands alone"
+    )

@@ -30,6 +30,10 @@ def has_a_bonus(rule: Rule) -> Sequence[Verdict]:
     return failing(lower(rule).read.bonus is not None)
 
 
+def is_normalised(rule: Rule) -> Sequence[Verdict]:
+    return failing(lower(rule).read.normaliser is not None)
+
+
 def decays_per_channel_after_a_step(rule: Rule) -> Sequence[Verdict]:
     form = lower(rule)
     return failing(form.decay_kind == "channel" and any(row.decays == 0 for row in form.rows))
@@ -61,7 +65,7 @@ def test_the_long_run_agrees_compiled(number: int) -> None:
     assert found.fault is None, str(found.fault)
 
 
-@pytest.mark.parametrize("check", [reads_before_its_token, has_a_bonus, decays_per_channel_after_a_step])
+@pytest.mark.parametrize("check", [reads_before_its_token, has_a_bonus, is_normalised, decays_per_channel_after_a_step])
 def test_a_rule_that_fails_is_shrunk_to_what_fails(check: Callable[[Rule], Sequence[Verdict]]) -> None:
     found = next(each for each in (fuzz.tried(number, check) for number in range(100)) if each.fault)
     assert found.fault is not None

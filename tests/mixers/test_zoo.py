@@ -14,7 +14,7 @@ from archsearch.mixers.layer.papers import paper_layer
 from archsearch.mixers.lookup import find_rule
 from archsearch.mixers.models.options import ENTRIES
 from archsearch.mixers.refused import REFUSED, NotAffine, OfAPattern
-from archsearch.mixers.zoo import NAMES, rules
+from archsearch.mixers.zoo import NAMES, RefusedRuleError, UnknownRuleError, rules
 
 
 def test_an_alias_is_found_and_not_listed() -> None:
@@ -33,6 +33,31 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
 @pytest.mark.parametrize(("name", "near"), [("GLA", "gla"), ("GDN", "gdn"), ("Gated_DeltaNet", "gated_delta_net")])
 def test_a_name_in_capitals_has_the_one_in_small_letters_nearest(name: str, near: str) -> None:
     with pytest.raises(RuleError, match=f"^unknown rule '{name}'; did you mean {near}\\?"):
+        rules[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("TTT-Linear", "ttt_linear"),
+        ("Titans", "titans"),
+        ("sLSTM", "slstm"),
+        ("MesaNet", "mesa_net"),
+        ("RG-LRU", "rg_lru"),
+        ("Mamba-1", "mamba1"),
+    ],
+)
+def test_a_refused_name_is_refused_as_its_paper_writes_it_too(name: str, refused: str) -> None:
+    with pytest.raises(RefusedRuleError) as error:
+        rules[name]
+    assert str(error.value) == REFUSED[refused].why(refused) and name not in rules
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("RWKV-7", "rwkv7"), ("Gated KalmaNet", "gated_kalman_net"), ("titan", "titans")]
+)
+def test_the_nearest_name_may_be_one_that_is_refused(name: str, near: str) -> None:
+    with pytest.raises(UnknownRuleError, match=f"^unknown rule '{name}'; did you mean {near}\\?"):
         rules[name]
 
 
