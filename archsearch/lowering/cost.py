@@ -12,16 +12,16 @@ Counts are of one layer, over all its heads. A multiply-add is two FLOPs; expone
   counted where it is written and where it is read. Decays, cumulative decays and row factors are float32, as is the
   state of a step; everything else has the width of the operands.
   Forward: one kernel that solves the triangles and forms the scores, one serial scan. Of a rule of one row that
-  recalls nothing, whose heads decay as one and whose outputs are not divided, the scans form the scores themselves. In
-  training the scan also keeps the state at each chunk's start and the rows' corrected targets D, where D is not a value
-  as it is; with `recompute` a second scan forms them again before the backward. Backward: one serial scan in reverse,
-  which leaves the gradients of states and targets, and one kernel for all other gradients: where a target is a value as
-  it is, or scaled as its residual, its gradient is that of the value. Where channels decay, the kernel that solves
-  writes the decayed rows and the sums of decays at the ends of four tokens, and both scans read those rows instead of
-  the addresses; a kernel of its own makes the gradients of triangles and scores from targets, their gradients and those
-  of the output. The kernels for chunks whose decays are strong are not counted: elsewhere they read one number a chunk.
-  A rule of more than four steps a token runs on longer sequences of shorter tokens; laying those side by side is not
-  counted.
+  recalls nothing, whose heads decay as one, which writes and reads at one vector each and whose outputs are neither
+  divided nor given a bonus, the scans form the scores themselves. In training the scan also keeps the state at each
+  chunk's start and the rows' corrected targets D, where D is not a value as it is; with `recompute` a second scan forms
+  them again before the backward. Backward: one serial scan in reverse, which leaves the gradients of states and
+  targets, and one kernel for all other gradients: where a target is a value as it is, or scaled as its residual, its
+  gradient is that of the value. Where channels decay, the kernel that solves writes the decayed rows and the sums of
+  decays at the ends of four tokens, and both scans read those rows instead of the addresses; a kernel of its own makes
+  the gradients of triangles and scores from targets, their gradients and those of the output. The kernels for chunks
+  whose decays are strong are not counted: elsewhere they read one number a chunk. A rule of more than four steps a
+  token runs on longer sequences of shorter tokens; laying those side by side is not counted.
 """
 
 from __future__ import annotations
@@ -236,7 +236,14 @@ def _vectors(form: NormalForm, *, reads: bool = True) -> list[Operand]:
 
 def _solves(form: NormalForm) -> bool:
     """Whether a kernel solves triangles and forms scores before the scans."""
-    return _recalls(form) or len(form.rows) > 1 or form.read.normaliser is not None
+    if _recalls(form) or len(form.rows) > 1 or form.read.normaliser is not None or form.read.bonus is not None:
+        return True
+    return len(_bases(form.read.address)) > 1 or any(len(_bases(row.write)) > 1 for row in form.rows)
+
+
+def _bases(expression: Expression) -> set[tuple[Operand | None, tuple[Operand, ...]]]:
+    """The vectors, each gated by channel or as it is, that an expression adds up."""
+    return {(term.vector, tuple(gate for gate in term.gates if gate.per == "channel")) for term in expression}
 
 
 def _recalls(form: NormalForm) -> bool:
@@ -250,9 +257,9 @@ def _keeps_value(form: NormalForm) -> bool:
 
 
 def _factors(form: NormalForm) -> int:
-    """Numbers that scale the vectors of rows and read: one a term; where the scans form scores, the log decay too."""
+    """Numbers that scale the vectors of rows and read: one a term; where the scans form scores, a log decay too."""
     rows = sum(len(row.write) + len(row.residual) + len(row.target) for row in form.rows)
-    return rows + len(form.read.address) + (not _solves(form))
+    return rows + len(form.read.address) + (bool(form.decays) and not _solves(form))
 
 
 def _reverse_leaves_values(form: NormalForm) -> bool:

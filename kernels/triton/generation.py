@@ -91,7 +91,6 @@ def _flags(form: NormalForm) -> dict[str, bool]:
         "residual": any(row.residual for row in form.rows),
         "solves": solves(form),
         "keeps_targets": kept_value(form) is None,
-        "products": solves(form) or has_bonus(form),
         "push_targets": (any(row.target for row in form.rows) and not plain_targets(form)) or has_bonus(form),
         "one_place": in_one_place(form),
         "one_gate": one_gate(form),

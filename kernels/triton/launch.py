@@ -27,7 +27,8 @@ def forward(
 ) -> tuple[Tensor, Tensor, Saved]:
     """Output [B, T, HV, V], final state [sequences, HV, K, V] float32, and what the backward needs.
 
-    `keep`: with the state at every chunk's start and D, which the backward computes again where they are missing.
+    `keep`: with the state at every chunk's start, and D where it is no value as it is; the backward computes them again
+    where they are missing.
     """
     program = forward_program(setup, keep=keep, initial=initial is not None)
     if not program.prepared:
@@ -204,7 +205,9 @@ def brought(setup: Setup) -> tuple[Buffer, ...]:
 
 
 def solving_steps(setup: Setup) -> list[Step]:
-    """G, its sign, what decays leave of a state, T, P T, factors, the bonus's weight and decayed rows of each chunk."""
+    """Of each chunk G, its sign, what decays leave of a state, factors, and what else the rule needs: T, P T, the
+    bonus's weight, decayed rows.
+    """
     if setup.empty:
         return []
     grid = (setup.count, setup.sizes.value_heads, 1)

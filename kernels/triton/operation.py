@@ -53,7 +53,8 @@ def chunkwise(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`Forward`. `tensors` in the order of the form's operands; chunk_size 0: the plan's choice.
 
-    `keep`: the state at every chunk's start and D are left for the backward, which else computes them again.
+    `keep`: the state at every chunk's start, and D where it is no value as it is, are left for the backward, which
+    else computes them again.
     """
     setup = setup_of(key, tensors, initial_state, cu_seqlens, chunk_size)
     with torch.cuda.device_of(tensors[0]):

@@ -21,7 +21,7 @@ the gradient of g of a rule of two rows wrongly.
 ROWS = 64
 """Rows a chunk by default."""
 SHORTEST_PIECE = 16
-"""Chunks that a piece has at least where pieces of a sequence run side by side: each costs its transition."""
+"""Chunks that a piece has at least where pieces of a sequence run side by side: each is scanned once more for it."""
 SHARED_MEMORY = 229376
 """Bytes of shared memory on sm_90 for the tiles of a serial kernel and the state that it writes."""
 MANY_ROWS = 1 << 18

@@ -16,7 +16,7 @@ from archsearch.kernels.triton.steps import Buffer, Of, Step, Tile
 def scan_forward(setup: Setup, *, initial: bool, results: bool, keep: bool) -> list[Step]:
     """The pass forward, from "initial" where there is one.
 
-    `results`: it writes "output" and "final"; `keep`: "states" at the chunks' starts and "deltas".
+    `results`: it writes "output" and "final"; `keep`: "states" at the chunks' starts, and "deltas" where there are any.
     """
     if not setup.lanes:
         return []
@@ -157,7 +157,7 @@ def _rows(buffer: Buffer, setup: Setup, use: Serial) -> Of | Tile:
 
 
 def _kept(setup: Setup, use: Serial) -> dict[str, Any]:
-    """Where states and D are written."""
+    """Where states are written, and D where it is kept."""
     states = {"states": _states("states", setup, use)}
     if not setup.facts.keeps_targets:
         return states

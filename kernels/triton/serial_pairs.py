@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from archsearch.kernels.triton.serial_rows import factors_of, solves, streams_of
-from archsearch.kernels.triton.text import sum_text
+from archsearch.kernels.triton.serial_rows import factors_of, rows_of, solves
 from archsearch.lowering import NormalForm
 
 NEAR = ("log_read", "log_write", "near_read", "near_write")
@@ -14,16 +13,12 @@ def pair_lines(form: NormalForm) -> list[str]:
     """P [C, C]: what the reads of a chunk's tokens take from the targets of its one row; none where P is loaded."""
     if solves(form):
         return []
-    (row,), terms = form.rows, list[str]()
-    for t, left in enumerate(streams_of(form, "read")):
-        for u, right in enumerate(streams_of(form, "write")):
-            (query,), (key,) = left.bases, right.bases
-            if query is not None and key is not None:
-                pairs = f"product(tile_{query.name}, tl.trans(tile_{key.name}), DT, PRECISION)"
-                terms.append(pairs + _number(form, "read", t, ":, None") + _number(form, "write", u, "None, :"))
-    if not terms:
+    (row,), rows = form.rows, rows_of(form)
+    if not rows.read or not rows.write[0]:
         return ["given_0 = tl.zeros((C, C), tl.float32)"]
-    pairs = f"({sum_text(terms)})" if len(terms) > 1 else terms[0]
+    ((query, _),), (((key, _),),) = rows.read, rows.write
+    pairs = f"product(tile_{query}, tl.trans(tile_{key}), DT, PRECISION)"
+    pairs += _number(form, "read", ":, None") + _number(form, "write", "None, :")
     visible = "places[None, :] < places[:, None]" + (" + 1" if row.stage < form.read.stage else "")
     if not form.decays:
         return [f"given_0 = tl.where({visible}, {pairs}, 0.0).to(DT)"]
@@ -35,9 +30,9 @@ def pair_lines(form: NormalForm) -> list[str]:
     ]
 
 
-def _number(form: NormalForm, role: str, stream: int, index: str) -> str:
-    """What scales a term besides decays."""
-    name = f"near_{role}_{stream}_0"
+def _number(form: NormalForm, role: str, index: str) -> str:
+    """What scales the rows or columns of P besides decays."""
+    name = f"near_{role}_0_0"
     if any(each.name == name for each in factors_of(form)):
         return f" * f_{name}[{index}]"
     return " * scale" if role == "read" else ""

@@ -43,10 +43,13 @@ class Scaled:
 
 def solves(form: NormalForm) -> bool:
     """Whether `solve` makes P, and T if a row recalls. Elsewhere P takes one product of tiles that the serial kernels
-    have, and is made there. With two rows, or the column of a normaliser, that would be several products a chunk.
+    have, and is made there. With two rows, several base vectors, or the column of a normaliser, that would be several
+    products a chunk; beside a bonus, whose tiles `solve` loads anyway, those kernels have no registers left for P.
     """
-    several = len(form.rows) > 1 or form.read.normaliser is not None
-    return several or form.decay_kind == "channel" or any(row.residual for row in form.rows)
+    if form.read.normaliser is not None or form.read.bonus is not None or form.decay_kind == "channel":
+        return True
+    several = any(len(streams_of(form, role)) > 1 for role in ("read", "write"))
+    return several or len(form.rows) > 1 or any(row.residual for row in form.rows)
 
 
 def kept_value(form: NormalForm) -> Operand | None:

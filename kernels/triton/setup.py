@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What the backward needs of the forward: buffers in one memory, with states and D among them or without."""
+    """What the backward needs of the forward: buffers in one memory, with those it could compute again or without."""
 
     room: Tensor
     states: bool
@@ -282,9 +282,9 @@ def _sizes(rule: facts.Facts, shapes: Sequence[Shape], state: Shape | None, pack
 def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[Buffer, ...]:
     """What a rule keeps, a slot a chunk and head, whole cache lines first.
 
-    T, P T; decayed rows; the transition of each piece of a sequence; the state at each chunk's start and D; the
-    factors; the weight of the bonus; G and its sign; what the chunk's decays leave of a state; whether decays are
-    strong.
+    T, P T; decayed rows; the transition of each piece of a sequence, a row where it is diagonal; the state at each
+    chunk's start; D where it is no value as it is; the factors; the weight of the bonus; G and its sign; what the
+    chunk's decays leave of a state; whether decays are strong.
     """
     rows, chunk, keys = rule.span, use.chunk, sizes.key_dim
     slots, short, wide = count * sizes.value_heads, use.storage, torch.float32

@@ -60,6 +60,15 @@ def test_no_product_is_left_in_flight_and_shared_memory_suffices(rule: str) -> N
     assert all(found[name]["stack"] == 0 for name in SERIAL), found
 
 
+@pytest.mark.parametrize("rule", ["simple_gla", "mamba2"])
+def test_scans_that_make_their_own_pairs_have_registers_for_them(rule: str) -> None:
+    found = compiled(rule, 8, 4096)
+    assert found["solve"]["products"] == 0 and all(found[name]["products"] > 3 for name in SERIAL), found
+    assert all(kernel["in flight"] == kernel["unwritten"] == kernel["lost"] == 0 for kernel in found.values()), found
+    assert all(found[name]["stack"] == 0 for name in SERIAL), found
+    assert all(kernel["shared memory"] <= SHARED_MEMORY for kernel in found.values()), found
+
+
 @pytest.mark.parametrize("rule", SPILLED_WHERE_STRONG)
 def test_gradients_of_strong_chunks_compile_as_soon_as_the_usual_ones(rule: str) -> None:
     """Triton looks for each load through all that every operation depends on or is used by: its time grows with the

@@ -145,6 +145,33 @@ def test_recomputed_states_are_one_scan_more() -> None:
     assert moved("gated_delta_net", recompute=True)[0] == moved("gated_delta_net")[0]
 
 
+def test_bytes_of_a_rule_that_recalls_nothing() -> None:
+    """Linear attention: its scans make P, so solve reads nothing and writes three numbers a head (the write's, the
+    target's, the read's), which the scan reads beside q, k, v to write o (4). Training keeps states (2); reverse reads
+    q, k, dO, the numbers once more, and writes dS, dW (6); the gradients read q, k, v, states, dS, dO and write dq, dk
+    (10): dW is dv. A decay adds its log to those numbers, which both scans read; solve also reads g and writes G, which
+    the gradients read to write dg.
+    """
+    number = 16 * 4 / UNIT
+    assert moved("linear") == pytest.approx((4 + 6 * number, 22 + 9 * number))
+    assert moved("simple_gla") == pytest.approx((4 + 10 * number, 22 + 17 * number))
+
+
+def test_scores_are_kept_where_the_scans_would_make_several() -> None:
+    """With two vectors written, or a bonus, solve reads q and k (2) and writes P, a half, which the scan reads (1); a
+    second vector is read by both (2), that of the bonus by solve (1).
+    """
+    g, q, k, v = log_decay("g"), query("q"), key("k"), value("v")
+    sizes = Sizes(128, 128, 16, 16, width=2)
+
+    def forward(*steps: Any) -> float:
+        return cost(lower(Rule("made", *steps)), sizes).forward_bytes / UNIT
+
+    plain = forward(decay(g), write(k, v), read(q))
+    assert forward(decay(g), write(k + 0.5 * u, v), read(q)) - plain == pytest.approx(2 + 1 + 2, abs=0.05)
+    assert forward(decay(g), write(k, v), read(q, bonus=bonus(u, k, v))) - plain == pytest.approx(2 + 1 + 1, abs=0.05)
+
+
 def test_feedback_costs_no_further_tensor() -> None:
     """Q-Delta recalls along q as well, which both kernels have read for its scores: only its gate is new."""
     for plain, feedback in zip(moved("gated_delta_net"), moved("q_delta"), strict=True):
