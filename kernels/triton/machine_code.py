@@ -19,7 +19,7 @@ from typing import Any, cast
 import triton
 
 from archsearch.errors import BackendError
-from archsearch.kernels.triton import named_tiles, product_tiles
+from archsearch.kernels.triton import product_tiles, taken_tiles
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?\s*([A-Z][\w.]*)\s*(.*?);")
 _REGISTERS = re.compile(r"(gdesc|desc)?\[?\bUR(\d+)\b(\.64)?")
@@ -44,7 +44,7 @@ def sound(kernel: Any) -> bool:
     if place is not None:
         return Path(place).read_text(encoding="utf-8") == "1"
     text = listing(code)
-    found = not (unwritten(text) or product_tiles.lost(text) or named_tiles.misplaced(kernel.asm["ptx"], text))
+    found = not (unwritten(text) or product_tiles.lost(text) or taken_tiles.misplaced(kernel.asm["ptx"], text))
     kept.put(str(int(found)), _VERDICT, binary=False)
     return found
 

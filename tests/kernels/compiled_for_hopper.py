@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.dsl import Kind
 from archsearch.kernels.conformance.made_up import RULES
-from archsearch.kernels.triton import forms, launch, machine_code, named_tiles, product_tiles, setup
+from archsearch.kernels.triton import forms, launch, machine_code, product_tiles, setup, taken_tiles
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
@@ -75,7 +75,7 @@ class Kernel:
             "shared memory": compiled.metadata.shared,
             "unwritten": len(machine_code.unwritten(listing)),
             "lost": len(product_tiles.lost(listing)),
-            "misplaced": len(named_tiles.misplaced(compiled.asm["ptx"], listing)),
+            "misplaced": len(taken_tiles.misplaced(compiled.asm["ptx"], listing)),
             "products": len(re.findall(r"warp_group_dot ", compiled.asm["ttgir"])),
             "operations": len(re.findall(r"^ +(?:%\S+ = |tt\.|scf\.)", compiled.asm["ttir"], re.MULTILINE)),
             "loads": len(re.findall(r" tt\.load ", compiled.asm["ttir"])),
