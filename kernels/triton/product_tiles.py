@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count
 from typing import TypeVar
 
@@ -150,8 +151,9 @@ def _merged(entry: dict[str, int], state: dict[str, int]) -> bool:
     return changed
 
 
+@lru_cache(maxsize=1)
 def blocks(text: str) -> dict[str, Block]:
-    """The blocks of a listing by their labels, in order."""
+    """The blocks of a listing by their labels, in order; one listing is asked for several times."""
     names = (f" {number}" for number in count())
     name = next(names)
     found = {name: Block()}

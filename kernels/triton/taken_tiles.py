@@ -50,27 +50,33 @@ def misplaced(ptx: str, listing: str) -> list[str]:
 
 def _taken(given: dict[str, Block]) -> Iterator[tuple[str, Product]]:
     """The products of machine code in its order, each with its text."""
-    steps = [step for block in given.values() for step in block.steps]
-    needed = {register for step in steps for halves in step.places for register in halves}
-    size = 0
-    while size < len(needed):
-        size = len(needed)
-        for step in steps:
-            if not _FOLLOWED.match(step.text):
-                continue
-            for register, reads in zip(step.writes, step.reads, strict=True):
-                if register in needed:
-                    needed.update(reads)
-    for block in given.values():
-        block.steps = [step for step in block.steps if step.places or not needed.isdisjoint(step.writes)]
-    entries = flow(given, _follow, _merged)
-    for name, block in given.items():
+    kept = _kept(given)
+    entries = flow(kept, _follow, _merged)
+    for name, block in kept.items():
         state = dict(entries.get(name, {}))
         for step in block.steps:
             if extents := _EXTENTS.match(step.text):
-                halves = [tuple(state.get(half, UNKNOWN) for half in tile) for tile in step.places]
-                yield step.text, ("x".join(extents.groups()), tuple((low, high) for low, high in halves))
+                tiles = tuple((state.get(low, UNKNOWN), state.get(high, UNKNOWN)) for low, high in step.places)
+                yield step.text, ("x".join(extents.groups()), tiles)
             _follow(step, state)
+
+
+def _kept(given: dict[str, Block]) -> dict[str, Block]:
+    """The blocks with no instructions but products and those that write what tiles' places are made from."""
+    steps = [step for block in given.values() for step in block.steps]
+    followed = [step for step in steps if _FOLLOWED.match(step.text)]
+    needed = {register for step in steps for tile in step.places for register in tile}
+    size = 0
+    while size < len(needed):
+        size = len(needed)
+        for step in followed:
+            for register, reads in zip(step.writes, step.reads, strict=True):
+                if register in needed:
+                    needed.update(reads)
+    return {
+        name: Block([step for step in block.steps if step.places or not needed.isdisjoint(step.writes)], block.next)
+        for name, block in given.items()
+    }
 
 
 def _follow(step: Step, state: dict[str, Number]) -> None:

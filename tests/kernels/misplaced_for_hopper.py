@@ -1,4 +1,4 @@
-"""Plants faults in the machine code of a rule's kernels for sm_90 and prints which are seen; test_taken_tiles runs it."""
+"""Plants faults in machine code of a rule's kernels for sm_90, prints how many are seen; test_taken_tiles runs it."""
 
 import contextlib
 import io
@@ -37,7 +37,7 @@ def noted(ptx: str, listing: str) -> list[str]:
 
 
 def main(rule: str, keys: int, values: int) -> None:
-    """Of all kernels of a rule: how many faults, how many of them are seen by the order of tiles and by places alone."""
+    """Of all kernels of a rule: how many faults, and how many are seen by the order of tiles and by places alone."""
     misplaced, taken_tiles.misplaced = taken_tiles.misplaced, noted
     with contextlib.redirect_stdout(io.StringIO()):
         hopper.main(rule, 2, 64, 16, keys, values)
