@@ -15,7 +15,9 @@ CALLS: list[tuple[str, str]] = []
 
 
 def faulty(ptx: str, listing: str) -> list[str]:
-    """Listings in each of which one product takes the right tile of the product before it, where that is another."""
+    """Listings in each of which one product takes the right tile of the product before it, where that is another and
+    its register was not written since.
+    """
     named, _ = named_tiles.named(ptx)
     found = list(PRODUCT.finditer(listing))
     assert len(found) == len(named)
@@ -23,8 +25,9 @@ def faulty(ptx: str, listing: str) -> list[str]:
     made: list[str] = []
     for place in range(1, len(found)):
         taken, right = registers[place - 1], registers[place]
-        if taken != right and named[place - 1][1][-1] != named[place][1][-1]:
-            at = found[place].start()
+        at = found[place].start()
+        written = re.search(rf"[A-Z]\S* UR{taken},", listing[found[place - 1].start() : at])
+        if taken != right and not written and named[place - 1][1][-1] != named[place][1][-1]:
             move = f"        /*0000*/                   UMOV UR{right}, UR{taken} ;\n"
             made.append(listing[:at] + move + listing[at:])
     return made

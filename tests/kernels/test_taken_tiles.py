@@ -130,7 +130,7 @@ def test_a_place_that_is_made_of_nothing_known_is_found() -> None:
 
 
 def test_every_fault_planted_in_real_machine_code_is_seen() -> None:
-    """Each makes a product take the tile of the product before it, which following places alone hardly ever sees."""
+    """Each makes a product take the tile of the product before it, a place that following places alone does not question."""
     script, root = Path(__file__).with_name("misplaced_for_hopper.py"), str(Path(__file__).parents[2])
     environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join((*ASIDE, root))}
     command = [sys.executable, str(script), "linear_attention", "64", "64"]
@@ -138,5 +138,5 @@ def test_every_fault_planted_in_real_machine_code_is_seen() -> None:
     assert run.returncode == 0, run.stderr[-2000:]
     counts = json.loads(run.stdout)
     assert counts["sound"] == counts["kernels"] > 4
-    assert counts["misplaced"] == counts["faults"] > 30
-    assert counts["lost"] < counts["faults"] // 2
+    assert counts["misplaced"] == counts["faults"] > 20
+    assert counts["lost"] == 0
