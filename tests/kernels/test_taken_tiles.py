@@ -130,7 +130,7 @@ def test_a_place_that_is_made_of_nothing_known_is_found() -> None:
 
 
 def test_every_fault_planted_in_real_machine_code_is_seen() -> None:
-    """Each makes a product take the tile of the product before it, a place that following places alone does not question."""
+    """Each makes a product take the tile of the product before it, which following places alone does not see."""
     script, root = Path(__file__).with_name("misplaced_for_hopper.py"), str(Path(__file__).parents[2])
     environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join((*ASIDE, root))}
     command = [sys.executable, str(script), "linear_attention", "64", "64"]
