@@ -1,5 +1,4 @@
-"""What the assembler made of a kernel: whether a uniform register is read that nothing wrote, or a tile is lost or
-taken in another's stead.
+"""What the assembler made of a kernel: whether a uniform register is read that nothing wrote, or a tile is lost.
 
 The assembler of Triton 3.6 and 3.7 (ptxas 12.8) may lose the place of a tile in shared memory, where two loops of a
 kernel have their tiles at one address: products of the second loop then take whatever the register was left with, by
@@ -19,18 +18,18 @@ from typing import Any, cast
 import triton
 
 from archsearch.errors import BackendError
-from archsearch.kernels.triton import product_tiles, taken_tiles
+from archsearch.kernels.triton import product_tiles
 
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?\s*([A-Z][\w.]*)\s*(.*?);")
 _REGISTERS = re.compile(r"(gdesc|desc)?\[?\bUR(\d+)\b(\.64)?")
 _MOVED = ("S2UR", "R2UR", "P2UR", "VOTEU", "REDUX", "CREDUX")
 _ONLY_READING = ("UTMA", "UBLKCP", "UBLKPF", "UBLKRED", "UCGABAR", "USETMAXREG")
-_VERDICT = "sound tiles"
+_VERDICT = "sound places"
 
 
 def sound(kernel: Any) -> bool:
-    """Whether a compiled kernel reads no uniform register before it is written, finds every tile where it lies and
-    takes those that its PTX names; found once, kept in Triton's cache.
+    """Whether a compiled kernel reads no uniform register before it is written and finds every tile where it lies;
+    found once, kept in Triton's cache.
 
     Kernels without products of whole warp groups, and those for other than NVIDIA's devices, have no such places.
 
@@ -44,7 +43,7 @@ def sound(kernel: Any) -> bool:
     if place is not None:
         return Path(place).read_text(encoding="utf-8") == "1"
     text = listing(code)
-    found = not (unwritten(text) or product_tiles.lost(text) or taken_tiles.misplaced(kernel.asm["ptx"], text))
+    found = not unwritten(text) and not product_tiles.lost(text)
     kept.put(str(int(found)), _VERDICT, binary=False)
     return found
 

@@ -8,13 +8,9 @@ along all paths to the products; one that has lost its place holds what somethin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import count
-from typing import TypeVar
-
-_Held = TypeVar("_Held")
 
 _LINE = re.compile(r"^\s*(\.L\w+):|/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+ )?\s*([A-Z][\w.]*)\s*(.*?);", re.MULTILINE)
 _REGISTER = re.compile(r"(?<!\w)(U?R)(\d+|Z)\b")
@@ -40,7 +36,7 @@ _WINDOW = "SR_CgaCtaId"
 
 
 @dataclass(slots=True)
-class Step:
+class _Step:
     """One instruction: the registers it writes, for each those it is made from, and what its other operands are.
 
     `cuts`: it may cut an address to the bits of a place. `always`: under no condition. `places`: of a product, low and
@@ -54,51 +50,34 @@ class Step:
     cuts: bool = False
     always: bool = True
     places: tuple[tuple[str, str], ...] = ()
-    operands: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class Block:
+class _Block:
     """Instructions that follow one another, and the blocks that may come next."""
 
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[_Step] = field(default_factory=list[_Step])
     next: list[str] = field(default_factory=list[str])
 
 
 def lost(text: str) -> list[str]:
     """The products of a listing, in its order, that on some path take a tile from what is no place in shared memory."""
-    given = blocks(text)
-    entries = flow(given, _follow, _merged)
-    return [text for name, block in given.items() for text in _lost_in(block, dict(entries.get(name, {})))]
-
-
-def flow(
-    blocks: dict[str, Block],
-    follow: Callable[[Step, dict[str, _Held]], None],
-    merged: Callable[[dict[str, _Held], dict[str, _Held]], bool],
-) -> dict[str, dict[str, _Held]]:
-    """What registers hold where each block begins that some path leads to, along all paths.
-
-    `follow` does to it what an instruction does; `merged` adds what comes by another path and says if that changed it.
-    """
-    names = list(blocks)
-    order = {name: place for place, name in enumerate(names)}
-    entries: dict[str, dict[str, _Held]] = {names[0]: {}}
-    waiting = {0}
+    blocks = _blocks(text)
+    first = next(iter(blocks))
+    entries: dict[str, dict[str, int]] = {first: {}}
+    waiting = [first]
     while waiting:
-        place = min(waiting)
-        waiting.remove(place)
-        name = names[place]
+        name = waiting.pop()
         state = dict(entries[name])
         for step in blocks[name].steps:
-            follow(step, state)
+            _follow(step, state)
         for after in blocks[name].next:
             if after not in entries:
                 entries[after] = dict(state)
-                waiting.add(order[after])
-            elif merged(entries[after], state):
-                waiting.add(order[after])
-    return entries
+                waiting.append(after)
+            elif _merged(entries[after], state):
+                waiting.append(after)
+    return [text for name, block in blocks.items() for text in _lost_in(block, dict(entries.get(name, {})))]
 
 
 def tiles(operands: Sequence[str]) -> tuple[int, ...]:
@@ -113,7 +92,7 @@ def tiles(operands: Sequence[str]) -> tuple[int, ...]:
     return (first + 2,) if held else (first, first + 2)
 
 
-def _lost_in(block: Block, state: dict[str, int]) -> list[str]:
+def _lost_in(block: _Block, state: dict[str, int]) -> list[str]:
     found: list[str] = []
     for step in block.steps:
         for low, high in step.places:
@@ -124,7 +103,7 @@ def _lost_in(block: Block, state: dict[str, int]) -> list[str]:
     return found
 
 
-def _follow(step: Step, state: dict[str, int]) -> None:
+def _follow(step: _Step, state: dict[str, int]) -> None:
     """An instruction's result is what any operand makes it, or what was there where it may not run."""
     values: list[int] = []
     for reads in step.reads:
@@ -151,38 +130,37 @@ def _merged(entry: dict[str, int], state: dict[str, int]) -> bool:
     return changed
 
 
-@lru_cache(maxsize=1)
-def blocks(text: str) -> dict[str, Block]:
-    """The blocks of a listing by their labels, in order; one listing is asked for several times."""
+def _blocks(text: str) -> dict[str, _Block]:
+    """The blocks of a listing by their labels, in order."""
     names = (f" {number}" for number in count())
     name = next(names)
-    found = {name: Block()}
+    blocks = {name: _Block()}
     for label, condition, operation, rest in _LINE.findall(text):
-        block = found[name]
+        block = blocks[name]
         if label:
             block.next.append(label)
             name = label
-            found[name] = Block()
+            blocks[name] = _Block()
             continue
         if operation.startswith(("BRA", "CALL", "JMP", "EXIT", "RET", "BRX")):
             name = next(names)
-            found[name] = Block()
+            blocks[name] = _Block()
             block.next.extend(_LABEL.findall(rest))
             if condition or operation.startswith(("CALL", "BRA.DIV")) or "P" in rest.split("`")[0]:
                 block.next.append(name)
             continue
         step = _step(operation, rest.strip())
         if step is not None:
-            step.always, step.operands = not condition, tuple(rest.strip().split(", "))
+            step.always = not condition
             block.steps.append(step)
             if operation.startswith(("ULOP3.LUT", "LOP3.LUT")) and rest.strip().endswith(_XOR):
                 _exchange(block.steps)
-    for block in found.values():
-        block.next = [after for after in block.next if after in found]
-    return found
+    for block in blocks.values():
+        block.next = [after for after in block.next if after in blocks]
+    return blocks
 
 
-def _exchange(steps: list[Step]) -> None:
+def _exchange(steps: list[_Step]) -> None:
     """Two registers that change places by three exclusive ors, each of the two of them, do so at once."""
     last = steps[-1]
     pair = set(last.reads[0])
@@ -196,10 +174,10 @@ def _exchange(steps: list[Step]) -> None:
         set(step.reads[0]) == pair for step in three
     ):
         del steps[places[2]], steps[places[1]], steps[places[0]]
-        steps.append(Step("exchange", (one, other), ((other,), (one,))))
+        steps.append(_Step("exchange", (one, other), ((other,), (one,))))
 
 
-def _step(operation: str, rest: str) -> Step | None:
+def _step(operation: str, rest: str) -> _Step | None:
     """What is followed of an instruction; None where that is nothing."""
     operands = rest.split(", ")
     if operation.startswith("HGMMA"):
@@ -226,17 +204,17 @@ def _step(operation: str, rest: str) -> Step | None:
     elif len(writes) > 1 and operation != _CLEARS:
         least |= _VARIES
     cuts = any(operation.lstrip("U").startswith(cut) and bits in sources for cut, bits in _CUTS)
-    return Step(operation, writes, tuple(reads), least, cuts)
+    return _Step(operation, writes, tuple(reads), least, cuts)
 
 
-def _product(operation: str, rest: str, operands: list[str]) -> Step:
+def _product(operation: str, rest: str, operands: list[str]) -> _Step:
     """A product of a warp group: 64 rows of 128 threads' sums, in registers side by side."""
     into = _WHOLE.fullmatch(operands[0])
     columns = re.match(r"HGMMA\.64x(\d+)x", operation)
     assert into is not None and columns is not None
     sums = _beside(into[1], int(into[2]), int(columns[1]) // 2)
     places = tuple((f"UR{first}", f"UR{first + 1}") for first in tiles(operands))
-    return Step(f"{operation} {rest}", sums, ((),) * len(sums), _OTHER, places=places)
+    return _Step(f"{operation} {rest}", sums, ((),) * len(sums), _OTHER, places=places)
 
 
 def _width(operation: str) -> int:
@@ -256,11 +234,11 @@ def _framed(rest: str) -> int | None:
     return None if found is None else int(found[1] or "0", 16)
 
 
-def _moved(operation: str, offset: int | None, operand: str, *, to_frame: bool) -> Step:
+def _moved(operation: str, offset: int | None, operand: str, *, to_frame: bool) -> _Step:
     """Registers, or zeros, to a thread's own memory or registers from there."""
     register, places = _WHOLE.fullmatch(operand), range(_width(operation))
     held = [() if register is None else (f"R{int(register[2]) + place}",) for place in places]
     kept = [() if offset is None else (f"frame {offset + 4 * place}",) for place in places]
     writes, reads = (kept, held) if to_frame else (held, kept)
     least = _CONSTANT if to_frame or offset is not None else _OTHER
-    return Step(operation, sum(writes, ()), tuple(reads) if any(writes) else (), least)
+    return _Step(operation, sum(writes, ()), tuple(reads) if any(writes) else (), least)

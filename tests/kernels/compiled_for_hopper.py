@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from archsearch.dsl import Kind
 from archsearch.kernels.conformance.made_up import RULES
-from archsearch.kernels.triton import forms, launch, machine_code, product_tiles, setup, taken_tiles
+from archsearch.kernels.triton import forms, launch, machine_code, product_tiles, setup
 from archsearch.lowering import lower
 from archsearch.mixers.zoo import rules
 
@@ -45,7 +45,7 @@ class Kernel:
 
     def compiled(self, *tensors: Any, **named: Any) -> None:
         """Note the largest number of products in flight inside a loop, the shared memory, what reads of uniform
-        registers come before any write, what products have lost a tile, and whether one takes another than PTX names.
+        registers come before any write, and what products have lost a tile.
         """
         options = {name: named.pop(name) for name in ("num_warps", "num_stages", "maxnreg") if name in named}
         given = dict(zip(self.function.arg_names, tensors, strict=False)) | named
@@ -75,7 +75,6 @@ class Kernel:
             "shared memory": compiled.metadata.shared,
             "unwritten": len(machine_code.unwritten(listing)),
             "lost": len(product_tiles.lost(listing)),
-            "misplaced": len(taken_tiles.misplaced(compiled.asm["ptx"], listing)),
             "products": len(re.findall(r"warp_group_dot ", compiled.asm["ttgir"])),
             "operations": len(re.findall(r"^ +(?:%\S+ = |tt\.|scf\.)", compiled.asm["ttir"], re.MULTILINE)),
             "loads": len(re.findall(r" tt\.load ", compiled.asm["ttir"])),
