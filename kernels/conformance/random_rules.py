@@ -80,9 +80,8 @@ def wider_rule(chance: Chance, name: str) -> Rule:
     """
     steps = _steps(chance)
     pairs = [i for i in range(len(steps) - 1) if all(isinstance(step, Substep) for step in steps[i : i + 2])]
-    together = (
-        chance.random()
-    )  # drawn with and without pairs: rules of fewer steps then take the same decisions after it
+    # Drawn with and without pairs: rules of fewer steps then take the same decisions after it.
+    together = chance.random()
     if pairs and together >= 0.8:
         start = chance.choice(pairs)
         steps[start : start + 2] = [simultaneous(*steps[start : start + 2])]

@@ -108,9 +108,9 @@ def _near_factors(form: NormalForm) -> list[Scaled]:
     if form.rows[0].decays != form.read.decays:
         found.append(Scaled("log_write", 0, 0, ONE, 0))
     for role in ("read", "write"):
-        for t, stream in enumerate(streams_of(form, role)):
+        for stream in streams_of(form, role):  # one, where there is any
             if signed or not stream.plain:
-                found += [Scaled(f"near_{role}", t, 0, factor, 0) for factor in stream.factors if factor is not None]
+                found += [Scaled(f"near_{role}", 0, 0, factor, 0) for factor in stream.factors if factor is not None]
     return found
 
 

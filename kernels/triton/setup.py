@@ -298,7 +298,7 @@ def buffers_of(rule: facts.Facts, sizes: Sizes, use: Plan, count: int) -> tuple[
         (Buffer("kept_residual", (slots, rows, chunk, keys), short), channel and solved),
         (Buffer("kept_write", (slots, rows, chunk, keys), short), channel),
         (Buffer("kept_read", (slots, chunk, keys), short), channel),
-        (Buffer("transitions", (pieces, *([keys] * (1 + solved))), wide), use.segments > 1),
+        (Buffer("transitions", (pieces, keys, keys) if solved else (pieces, keys), wide), use.segments > 1),
         (Buffer("states", (slots, sizes.value_dim, keys), short, again=True), True),
         (Buffer("deltas", (slots, rows, chunk, sizes.value_dim), short, again=True), rule.keeps_targets),
         (Buffer("factors", (slots, rule.factors, chunk), wide), rule.factors > 0),
